@@ -1,0 +1,119 @@
+"""A circuit breaker around a store, so that one that is away costs a short timeout now and then.
+
+Closed, every call goes through. A failure opens it: calls fail at once, without a trip, until a
+pause is over; then one caller tries, and success closes it. Each failed try doubles the pause.
+(The pattern: Michael Nygard, "Release It!", 2007.)
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from .stores import Store, StoreBusyError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .decisions import Decision, Hit
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 4.0
+
+
+class Failure(NamedTuple):
+    """Why the breaker is open, its pause in seconds, and the clock's time to try again."""
+
+    error: StoreError
+    pause: float
+    retry_at: float
+
+
+class Breaker(Store):
+    """Passes calls to a store while it answers.
+
+    Args:
+        store: the store.
+        on_change: called with the error when the breaker opens and with None when it closes, once
+            per change.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        on_change: Callable[[StoreError | None], object] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store
+        self.prefix = store.prefix
+        self.failure: Failure | None = None
+        self._on_change = on_change
+        self._clock = clock
+        self._changing = Lock()
+        self._trying = Lock()
+
+    @property
+    def retry_in_ms(self) -> int:
+        """Milliseconds until the store is tried again; 0 when closed."""
+        failure = self.failure
+        return 0 if failure is None else max(0, round((failure.retry_at - self._clock()) * 1000))
+
+    def take(self, hits: Sequence[Hit]) -> Decision:
+        return self._call(self.store.take, hits)
+
+    def peek(self, hits: Sequence[Hit]) -> Decision:
+        return self._call(self.store.peek, hits)
+
+    def reset(self, hits: Sequence[Hit]) -> None:
+        self._call(self.store.reset, hits)
+
+    def refund(self, decision: Decision) -> None:
+        self._call(self.store.refund, decision)
+
+    def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return self._call(self.store.run, commands)
+
+    def _call(self, method: Callable[..., T], *args: Any) -> T:
+        failure = self.failure
+        if failure is None:
+            return self._try(method, *args)
+        if self._clock() < failure.retry_at or not self._trying.acquire(blocking=False):
+            raise StoreError(str(failure.error)) from failure.error
+        try:
+            return self._try(method, *args)
+        finally:
+            self._trying.release()
+
+    def _try(self, method: Callable[..., T], *args: Any) -> T:
+        try:
+            result = method(*args)
+        except StoreBusyError:
+            raise
+        except StoreError as error:
+            self._failed(error)
+            raise
+        if self.failure is not None:
+            self._recovered()
+        return result
+
+    def _failed(self, error: StoreError) -> None:
+        with self._changing:
+            now = self._clock()
+            failure = self.failure
+            if failure is None:
+                self.failure = Failure(error, FIRST_PAUSE, now + FIRST_PAUSE)
+            elif now >= failure.retry_at:  # earlier: a call that was under way when it opened
+                pause = min(failure.pause * 2, LONGEST_PAUSE)
+                self.failure = Failure(error, pause, now + pause)
+        if failure is None:
+            self._on_change(error)
+
+    def _recovered(self) -> None:
+        with self._changing:
+            failure, self.failure = self.failure, None
+        if failure is not None:
+            self._on_change(None)

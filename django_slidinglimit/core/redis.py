@@ -1,0 +1,295 @@
+"""Counters in Redis or Valkey: the keys, the scripts and the wire. Only this module imports redis.
+
+Layout: a rule's clients live in a fixed number of hash buckets, two keys a bucket, for even and odd
+windows: `<prefix>{<bucket>}:<rule>:<window ms>:<0 or 1>`. Only the bucket stands in braces, so
+that in a cluster all rules of one client share a slot.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import cache
+from hashlib import blake2b, sha1
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, ResponseError
+from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool
+
+from .decisions import Client, Counter, Decision
+from .stores import Store, StoreBusyError, StoreError, charges, decide
+from .window import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .decisions import Hit
+
+T = TypeVar("T")
+
+# More than any sensible number of threads; a flood of greenlets must not open thousands.
+MOST_CONNECTIONS = 256
+
+
+class Script:
+    """A Lua script of this package, by its file's name."""
+
+    def __init__(self, name: str) -> None:
+        self.source = (files(__package__) / "lua" / f"{name}.lua").read_bytes()
+        # Redis names scripts by SHA-1; nothing here relies on it being hard to forge.
+        self.sha = sha1(self.source, usedforsecurity=False).hexdigest()
+
+
+TAKE = Script("take")
+REFUND = Script("refund")
+
+
+class RedisStore(Store):
+    """Counts in Redis or Valkey, in one round trip for any number of hits.
+
+    Args:
+        wire: the way to the server.
+        prefix: what all keys begin with; without braces.
+        buckets: hash buckets a rule; changing it hands out a fresh allowance.
+        secret: the key of the digest under which clients are kept, 64 bytes at most; changing it
+            hands out a fresh allowance.
+    """
+
+    def __init__(
+        self, wire: Wire, *, prefix: str = "sl:", buckets: int = 16384, secret: bytes = b""
+    ) -> None:
+        if "{" in prefix or "}" in prefix:
+            raise ValueError(f"The prefix {prefix!r} may hold no braces: they mark the bucket.")
+        self.wire = wire
+        self.prefix = prefix
+        self._buckets = buckets
+        self._secret = secret
+
+    def take(self, hits: Sequence[Hit]) -> Decision:
+        if not hits:
+            return Decision()
+        readings, now = self._ask(hits, [hit.cost for hit in hits])
+        return decide(hits, readings, charges(hits, readings), now)
+
+    def peek(self, hits: Sequence[Hit]) -> Decision:
+        if not hits:
+            return Decision()
+        readings, now = self._ask(hits, [0] * len(hits))
+        return decide(hits, readings, {}, now)
+
+    def reset(self, hits: Sequence[Hit]) -> None:
+        commands = []
+        for counter in {hit.counter for hit in hits}:
+            even, odd, field = self._place(counter)
+            commands += [("HDEL", even, field), ("HDEL", odd, field)]
+        self.run(commands)
+
+    def refund(self, decision: Decision) -> None:
+        if decision.time_ms is None:
+            return
+        keys: list[bytes] = []
+        args: list[bytes | int] = []
+        for counter, cost in decision.charges.items():
+            number = decision.time_ms // counter.window_ms
+            *buckets, field = self._place(counter)
+            keys.append(buckets[number % 2])
+            args += [field, number, cost]
+        if keys:
+            self.wire.script(REFUND, keys, args)
+
+    def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return self.wire.run(commands) if commands else []
+
+    def _ask(self, hits: Sequence[Hit], costs: Sequence[int]) -> tuple[dict[Counter, Reading], int]:
+        keys: list[bytes] = []
+        args: list[bytes | int] = []
+        indices: dict[Counter, int] = {}
+        for hit in hits:
+            if hit.counter not in indices:
+                indices[hit.counter] = len(indices) + 1
+                even, odd, field = self._place(hit.counter)
+                keys += [even, odd]
+                args += [field, hit.counter.window_ms]
+        for hit, cost in zip(hits, costs, strict=True):
+            # A cost above every limit asks the same as the least such cost, and stays exact in Lua.
+            limit = hit.rule.rate.limit
+            args += [indices[hit.counter], limit, min(cost, limit + 1), int(not hit.rule.observe)]
+        now, *counts = self.wire.script(TAKE, keys, args)
+        pairs = zip(counts[::2], counts[1::2], strict=True)
+        return {
+            counter: Reading(previous, current, now % counter.window_ms)
+            for counter, (previous, current) in zip(indices, pairs, strict=True)
+        }, now
+
+    def _place(self, counter: Counter) -> tuple[bytes, bytes, bytes]:
+        """The counter's keys for even and odd windows, and its field in both."""
+        field = self._field(counter.client)
+        bucket = int.from_bytes(field) % self._buckets
+        key = f"{self.prefix}{{{bucket}}}:{counter.rule}:{counter.window_ms}:".encode()
+        return key + b"0", key + b"1", field
+
+    def _field(self, client: Client) -> bytes:
+        # The kind's length goes first, so that no two pairs of kind and identity read alike.
+        kind = client.kind.encode(errors="surrogatepass")
+        identity = client.identity.encode(errors="surrogatepass")
+        text = len(kind).to_bytes(4) + kind + identity
+        return blake2b(text, digest_size=8, key=self._secret).digest()
+
+
+class Wire:
+    """The way to one server: a pool of our own, one deadline for each exchange.
+
+    Args:
+        pool: where connections come from; see `own_pool`.
+        timeout: seconds for a whole exchange: waiting for a connection, connecting, signing in,
+            loading a script and reading the reply. Resolving a host's name is not bounded by it.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool, timeout: float = 0.1) -> None:
+        self._pool = pool
+        self._timeout = timeout
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+
+    @classmethod
+    def from_url(cls, url: str, timeout: float = 0.1) -> Wire:
+        """A wire to the server at a redis://, rediss:// or unix:// address."""
+        return cls(own_pool(redis.ConnectionPool.from_url(url)), timeout)
+
+    def script(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Any:
+        """Run a script, and load it where the server does not know it (yet, or any more)."""
+
+        def talk(connection: Any) -> Any:
+            connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
+            try:
+                return connection.read_response()
+            except NoScriptError:  # answered before anything ran, so sending again is safe
+                connection.send_command("EVAL", script.source, len(keys), *keys, *args)
+                return connection.read_response()
+
+        return self._exchange(talk)
+
+    def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run plain commands in one round trip; raises if any of them failed."""
+
+        def talk(connection: Any) -> list[Any]:
+            connection.send_packed_command(connection.pack_commands(commands))
+            replies: list[Any] = []
+            for _ in commands:
+                try:
+                    replies.append(connection.read_response())
+                except ResponseError as error:  # the other replies still wait to be read
+                    replies.append(error)
+            for reply in replies:
+                if isinstance(reply, ResponseError):
+                    raise reply
+            return replies
+
+        return self._exchange(talk)
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        self._pool.disconnect(inuse_connections=False)
+
+    def _exchange(self, talk: Callable[[Any], T]) -> T:
+        _deadline.at = time.monotonic() + self._timeout
+        if not self._free.acquire(timeout=self._timeout):
+            raise StoreBusyError(f"No free connection within {self._timeout} s.")
+        try:
+            connection = self._pool.get_connection()  # replaces one that it finds dead
+            try:
+                return talk(connection)
+            except ResponseError:  # an answer, if not a welcome one: the connection is in order
+                raise
+            except BaseException:  # a reply may still come: nobody else must read it
+                connection.disconnect()
+                raise
+            finally:
+                self._pool.release(connection)
+        except Exception as exc:
+            # Any failure of the wire is the store's: sockets, TLS, Sentinel, a credential provider.
+            raise StoreError(f"{type(exc).__name__}: {exc}") from exc
+        finally:
+            self._free.release()
+
+
+def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
+    """A pool of our own to the same server as another pool.
+
+    Server, credentials, database, TLS and Sentinel set-up are taken over. Timeouts (the running
+    exchange's deadline), retries (none), replies (bytes, RESP2) and the pool's size are ours.
+    """
+    ours: dict[str, Any] = {
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_timeout": False,
+        "retry_on_error": [],
+        "decode_responses": False,
+        "protocol": 2,
+    }
+    theirs = {k: v for k, v in source.connection_kwargs.items() if k not in _POOL_INTERNALS}
+    kind = _timed(source.connection_class)
+    settings = {**theirs, **ours, "max_connections": 2**31 - 1, "connection_class": kind}
+    if not isinstance(source, SentinelConnectionPool):
+        return redis.ConnectionPool(**settings)
+    manager = source.sentinel_manager
+    own = Sentinel([], min_other_sentinels=manager.min_other_sentinels)
+    own.sentinels = [
+        redis.Redis(connection_pool=_sentinel_pool(client, ours, len(manager.sentinels)))
+        for client in manager.sentinels
+    ]
+    return SentinelConnectionPool(source.service_name, own, is_master=True, **settings)
+
+
+# What pools put among their connections' arguments for themselves.
+_POOL_INTERNALS = {"connection_pool", "event_dispatcher", "himport_registry"} | {
+    "maint_notifications_config",
+    "maint_notifications_pool_handler",
+}
+
+
+def _sentinel_pool(client: Any, ours: dict[str, Any], share: int) -> redis.ConnectionPool:
+    source = client.connection_pool
+    theirs = {k: v for k, v in source.connection_kwargs.items() if k not in _POOL_INTERNALS}
+    # A sentinel that hangs must leave the others some of the time.
+    kind = _timed(source.connection_class, share)
+    return redis.ConnectionPool(**{**theirs, **ours, "connection_class": kind})
+
+
+class _Deadline(threading.local):
+    at = 0.0
+
+
+_deadline = _Deadline()
+
+
+@cache
+def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
+    """A connection class whose timeouts are what is left until the running exchange's deadline."""
+
+    class Timed(connection_class):  # type: ignore[misc]
+        @property
+        def socket_timeout(self) -> float:
+            return max((_deadline.at - time.monotonic()) / share, 0.001)
+
+        @socket_timeout.setter
+        def socket_timeout(self, value: float | None) -> None:
+            pass  # ours is computed
+
+        socket_connect_timeout = socket_timeout
+
+        def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
+            self._set_timeout()
+            return super().send_packed_command(*args, **kwargs)
+
+        def read_response(self, *args: Any, **kwargs: Any) -> Any:
+            self._set_timeout()
+            return super().read_response(*args, **kwargs)
+
+        def _set_timeout(self) -> None:
+            if self._sock is not None:
+                self._sock.settimeout(self.socket_timeout)
+
+    return Timed
