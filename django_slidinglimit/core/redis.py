@@ -192,7 +192,7 @@ class Wire:
 
     def close(self) -> None:
         """Close the connections that are not in use."""
-        self._pool.disconnect(inuse_connections=False)
+        self._pool.disconnect(inuse_connections=False)  # type: ignore[no-untyped-call]
 
     def _exchange(self, talk: Callable[[Any], T]) -> T:
         _deadline.at = time.monotonic() + self._timeout
@@ -235,12 +235,14 @@ def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
     if not isinstance(source, SentinelConnectionPool):
         return redis.ConnectionPool(**settings)
     manager = source.sentinel_manager
-    own = Sentinel([], min_other_sentinels=manager.min_other_sentinels)
+    sentinel: Any = Sentinel
+    own = sentinel([], min_other_sentinels=manager.min_other_sentinels)
     own.sentinels = [
         redis.Redis(connection_pool=_sentinel_pool(client, ours, len(manager.sentinels)))
         for client in manager.sentinels
     ]
-    return SentinelConnectionPool(source.service_name, own, is_master=True, **settings)
+    pool: Any = SentinelConnectionPool
+    return pool(source.service_name, own, is_master=True, **settings)  # type: ignore[no-any-return]
 
 
 # What pools put among their connections' arguments for themselves.

@@ -17,7 +17,7 @@ class StoreError(Exception):
 
 
 class StoreBusyError(StoreError):
-    """This process could not ask in time; it tells nothing about the store's health."""
+    """This process could not ask; it tells nothing about the store's health."""
 
 
 class Store(ABC):
@@ -46,9 +46,17 @@ class Store(ABC):
     def refund(self, decision: Decision) -> None:
         """Give back what an earlier `take` charged, where its windows still count."""
 
-    def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:  # noqa: ARG002
         """Plain commands of the server's own language, in one round trip, for rules and usage."""
-        raise StoreError(f"{type(self).__name__} keeps counters and nothing else.")
+        raise StoreBusyError(f"{type(self).__name__} keeps counters and nothing else.")
+
+
+def refunded(answer: Answer) -> Answer:
+    """The answer as it reads after its charge was given back."""
+    if answer.reading is None or not answer.charged:
+        return answer
+    verdict = judge(answer.hit.rule.rate, answer.reading, answer.hit.cost, 0)
+    return answer._replace(verdict=verdict, charged=0)
 
 
 def charges(hits: Sequence[Hit], readings: Mapping[Counter, Reading]) -> dict[Counter, int]:

@@ -75,7 +75,10 @@ def judge(rate: Rate, reading: Reading, cost: int, charged: int) -> Verdict:
     wait = retry_after(rate, reading, cost)
     current += charged
     left = (rate.limit - current) * window - previous * (window - elapsed)
-    reset = 2 * window - elapsed if current else window - elapsed if previous else 0
+    if current:
+        reset = 2 * window - elapsed
+    else:
+        reset = window - elapsed if previous else 0
     return Verdict(wait == 0, rate.limit, max(0, left // window), wait, reset)
 
 

@@ -1,0 +1,257 @@
+"""Who is asking: a request -> a Client, by a key's name.
+
+Identities are bounded and hold no secret: one from a header, the query or a form becomes a keyed
+digest and its last four characters; one over 128 characters is cut, with a digest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from . import conf, connections
+from .core.decisions import Client
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+logger = logging.getLogger("django_slidinglimit")
+
+Address = IPv4Address | IPv6Address
+KeyFunction = Callable[[str, Any], Any]
+
+BUILT_IN = ("ip", "user", "user_or_ip", "global")
+PREFIXES = ("header:", "get:", "post:")
+ACCEPTED = (
+    "ip, user, user_or_ip, global, header:<name>, get:<name>, post:<name> or a name in "
+    'SLIDINGLIMIT["KEYS"]'
+)
+LONGEST = 128
+
+
+class Key(NamedTuple):
+    """How a place or a rule tells its clients apart.
+
+    `find` takes the group (the scope) and the request; None means that there is no identity.
+    """
+
+    name: str
+    find: Callable[[str, HttpRequest], Client | None]
+
+
+def key(given: str | KeyFunction) -> Key:
+    """The key that code names: a name, a callable `(group, request)`, or its dotted path.
+
+    Raises:
+        ImproperlyConfigured: there is no such key; the message says what is accepted.
+    """
+    if callable(given):
+        name = f"{given.__module__}.{getattr(given, '__qualname__', type(given).__qualname__)}"
+        return _own(name, given)
+    if isinstance(given, str) and "." in given and not given.startswith(PREFIXES):
+        return _own(given, _load(given))
+    return named(given)
+
+
+def named(name: str) -> Key:
+    """The key that a database rule names: as `key`, but the project's own only by registered name.
+
+    Raises:
+        ImproperlyConfigured: there is no such key; the message says what is accepted.
+    """
+    found = _BUILT_IN.get(name)
+    if found is not None:
+        return Key(name, found)
+    source, colon, field = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if colon and field.strip() and source in _SOURCES:
+        field = field.strip().lower() if source == "header" else field.strip()
+        return _from_source(f"{source}:{field}", _SOURCES[source](field))
+    path = conf.current().KEYS.get(name)
+    if path is None:
+        raise ImproperlyConfigured(f"{name!r} is not a key. Known: {ACCEPTED}.")
+    return _own(name, _load(path))
+
+
+def without_identity(name: str) -> Client:
+    """The client that stands for all requests without an identity under a key."""
+    if name not in _warned:
+        _warned.add(name)
+        logger.warning(
+            "A request has no identity for the key %r: all such requests are counted together. "
+            "A rule's no_identity can let them through or refuse them instead.",
+            name,
+        )
+    return Client(name, "")
+
+
+def address_of(request: HttpRequest) -> Address | None:
+    """The address a request comes from, or None where there is no usable one.
+
+    REMOTE_ADDR; if that is a trusted proxy, the rightmost address of the forwarded header that is
+    none. What stands further left was written by the client and proves nothing.
+    """
+    settled = conf.current()
+    peer = request.META.get("REMOTE_ADDR") or ""
+    if peer and not peer.startswith("unix:"):
+        address = parse_address(peer)
+        if address is None or not _trusted(address, settled.TRUSTED_PROXIES):
+            return address
+    elif settled.TRUST_UNIX_SOCKET:
+        address = None
+    else:
+        return None
+    header = "HTTP_" + settled.FORWARDED_HEADER.upper().replace("-", "_")
+    forwarded = request.META.get(header)
+    for entry in reversed(forwarded.split(",")) if forwarded else ():
+        address = parse_address(entry)
+        if address is None or not _trusted(address, settled.TRUSTED_PROXIES):
+            return address
+    return address  # every hop is a proxy of ours: the first of them asks
+
+
+@lru_cache(maxsize=4096)
+def parse_address(text: str) -> Address | None:
+    """Read an address, with or without a port or a zone; IPv4-mapped IPv6 is IPv4.
+
+    Returns:
+        The address, or None if the text is none.
+    """
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def by_address(address: Address | None) -> Client | None:
+    """The client that an address counts as: itself, or its IPv6 network."""
+    if address is None:
+        return None
+    if address.version == 4:
+        return Client("ip", str(address))
+    return Client("ip", _network(address, conf.current().IPV6_PREFIX))
+
+
+def bounded(kind: str, identity: str) -> Client:
+    """A client whose identity is cut, with a digest, where it is long."""
+    if len(identity) > LONGEST:
+        digest = _digest(identity)
+        identity = f"{identity[: LONGEST - len(digest) - 1]}~{digest}"
+    return Client(kind, identity)
+
+
+def concealed(kind: str, value: str) -> Client:
+    """A client known by a secret's digest and, if it is long enough, its last four characters."""
+    tail = value[-4:] if len(value) >= 12 else ""
+    return Client(kind, f"{_digest(value)}~{tail}")
+
+
+def _ip(_group: str, request: HttpRequest) -> Client | None:
+    return by_address(address_of(request))
+
+
+def _user(_group: str, request: HttpRequest) -> Client | None:
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return None
+    return bounded("user", str(user.pk))
+
+
+def _user_or_ip(group: str, request: HttpRequest) -> Client | None:
+    return _user(group, request) or _ip(group, request)
+
+
+def _global(_group: str, _request: HttpRequest) -> Client:
+    return Client("global", "")
+
+
+_BUILT_IN: dict[str, Callable[[str, HttpRequest], Client | None]] = {
+    "ip": _ip,
+    "user": _user,
+    "user_or_ip": _user_or_ip,
+    "global": _global,
+}
+
+
+def _header(field: str) -> Callable[[HttpRequest], str | None]:
+    meta = field.upper().replace("-", "_")
+    if meta not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        meta = f"HTTP_{meta}"
+    return lambda request: request.META.get(meta)
+
+
+_SOURCES: dict[str, Callable[[str], Callable[[HttpRequest], str | None]]] = {
+    "header": _header,
+    "get": lambda field: lambda request: request.GET.get(field),
+    "post": lambda field: lambda request: request.POST.get(field),
+}
+
+
+def _from_source(name: str, read: Callable[[HttpRequest], str | None]) -> Key:
+    def find(_group: str, request: HttpRequest) -> Client | None:
+        value = read(request)
+        return concealed(name, value) if value else None
+
+    return Key(name, find)
+
+
+def _own(name: str, function: KeyFunction) -> Key:
+    def find(group: str, request: HttpRequest) -> Client | None:
+        found = function(group, request)
+        if found is None or found == "":
+            return None
+        return found if isinstance(found, Client) else bounded(name, str(found))
+
+    return Key(name, find)
+
+
+def _load(path: str) -> KeyFunction:
+    try:
+        function = import_string(path)
+    except ImportError as exc:
+        raise ImproperlyConfigured(f"The key {path!r} cannot be imported: {exc}") from exc
+    if not callable(function):
+        raise ImproperlyConfigured(f"The key {path!r} is no callable (group, request).")
+    return cast("KeyFunction", function)
+
+
+def _trusted(address: Address, proxies: tuple[conf.Network, ...]) -> bool:
+    return any(address in network for network in proxies)
+
+
+@lru_cache(maxsize=4096)
+def _network(address: Address, prefix: int) -> str:
+    return str(ip_network((address, prefix), strict=False))
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=8, key=_secret()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _secret() -> bytes:
+    return connections.secret()
+
+
+_warned: set[str] = set()
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    if setting == "SECRET_KEY":
+        _secret.cache_clear()
+
+
+setting_changed.connect(_forget)

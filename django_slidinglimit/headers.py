@@ -1,0 +1,96 @@
+"""A decision -> response header fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import conf
+from .core.window import retry_after
+
+if TYPE_CHECKING:
+    from .core.decisions import Answer, Decision
+
+
+def fields(decision: Decision) -> dict[str, str]:
+    """The fields that tell a client of its limits.
+
+    Observing rules do not show, nor do rules whose counter was not read. Retry-After (RFC 9110,
+    section 10.2.3) is in whole seconds, rounded up, at least 1; there is none when the request can
+    never be admitted.
+    """
+    settled = conf.current()
+    found: dict[str, str] = {}
+    if not decision.allowed:
+        found["Cache-Control"] = "no-store"
+        if decision.retry_after is not None:
+            found["Retry-After"] = str(max(1, seconds(decision.retry_after)))
+    known = [answer for answer in decision.enforced if answer.reading is not None]
+    if known:
+        if "x-ratelimit" in settled.HEADERS:
+            found |= _x_ratelimit(known, decision.time_ms if settled.RESET == "epoch" else None)
+        if "ratelimit" in settled.HEADERS:
+            found |= _ratelimit(known)
+    return found
+
+
+def seconds(milliseconds: int) -> int:
+    """Whole seconds, rounded up."""
+    return -(-milliseconds // 1000)
+
+
+def _x_ratelimit(answers: list[Answer], time_ms: int | None) -> dict[str, str]:
+    """The customary fields, of the rule with the least left."""
+    verdict = min(
+        (answer.verdict for answer in answers),
+        key=lambda v: (v.allowed, v.remaining, -v.reset_after),
+    )
+    reset = seconds(verdict.reset_after + (time_ms or 0))
+    return {
+        "X-RateLimit-Limit": str(verdict.limit),
+        "X-RateLimit-Remaining": str(verdict.remaining),
+        "X-RateLimit-Reset": str(reset),
+    }
+
+
+def _ratelimit(answers: list[Answer]) -> dict[str, str]:
+    """The fields of draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4, all rules listed.
+
+    `t` is the seconds within which no more than `r` can be used. The draft is unsettled.
+    """
+    policies, limits = [], []
+    names: set[str] = set()
+    for answer in answers:
+        verdict, rate = answer.verdict, answer.hit.rule.rate
+        name = _string(_unique(answer.hit.rule.name or answer.hit.rule.id, names))
+        policies.append(f"{name};q={verdict.limit};w={seconds(rate.window_ms)}")
+        wait = _wait_for_more(answer)
+        limits.append(f"{name};r={verdict.remaining}" + (f";t={wait}" if wait is not None else ""))
+    return {"RateLimit-Policy": ", ".join(policies), "RateLimit": ", ".join(limits)}
+
+
+def _wait_for_more(answer: Answer) -> int | None:
+    """Seconds until one more than what remains would fit; on refusal until the same hit would."""
+    verdict, reading = answer.verdict, answer.reading
+    if not verdict.allowed:
+        wait = verdict.retry_after
+    elif reading is None:
+        return None
+    else:
+        after = reading._replace(current=reading.current + answer.charged)
+        wait = retry_after(answer.hit.rule.rate, after, verdict.remaining + 1)
+    return None if wait is None else max(1, seconds(wait))
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    unique, count = name, 1
+    while unique in taken:
+        count += 1
+        unique = f"{name}-{count}"
+    taken.add(unique)
+    return unique
+
+
+def _string(text: str) -> str:
+    """A String of RFC 9651, section 3.3.3: printable ASCII in quotes."""
+    printable = "".join(char if " " <= char <= "~" else "?" for char in text)
+    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,311 @@
+"""The one path from a request to a decision; every front door goes through here.
+
+For code that is no front door: `check` counts, `peek` looks, `reset` forgets.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from . import clients, connections, rules
+from .core.decisions import Answer, Client, Decision, Hit, Rule, Verdict
+from .core.rates import Rate
+from .core.stores import StoreError, refunded
+from .usage import recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from django.http import HttpRequest
+
+    from .clients import Key, KeyFunction
+    from .rules import RuleSet, StoredRule
+
+# Where a walk is kept on the request.
+_WALK = "_slidinglimit_walk"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in code where requests are counted.
+
+    Args:
+        scope: its name.
+        key: who is counted, and how a code rule's clients are told apart.
+        rate: the code's own limit; None: none until a rule sets one.
+        methods: the methods that are counted; empty: all.
+        observe: count what would be admitted, never refuse (`block=False`).
+        cost: what a request uses.
+        needs_identity: a request without identity is not limited here at all, save by rules of
+            another key (DRF's `get_cache_key` that returns None).
+        by_path: apply the rules of paths, too.
+    """
+
+    scope: str
+    key: Key
+    rate: Rate | None = None
+    methods: frozenset[str] = frozenset()
+    observe: bool = False
+    cost: int = 1
+    needs_identity: bool = False
+    by_path: bool = False
+
+
+@dataclass(slots=True)
+class Walk:
+    """What one request has been asked so far: no rule is decided twice, whoever asks."""
+
+    answers: dict[tuple[Any, ...], Answer] = field(default_factory=dict)
+    taken: list[Decision] = field(default_factory=list)
+
+    @property
+    def decision(self) -> Decision:
+        """Everything decided so far, as one."""
+        times = [decision.time_ms for decision in self.taken if decision.time_ms is not None]
+        return Decision(tuple(self.answers.values()), times[-1] if times else None)
+
+
+def walk_of(request: Any) -> Walk | None:
+    """The request's open walk. (DRF's Request passes the look-up on to Django's.)"""
+    walk = getattr(request, _WALK, None)
+    return walk if isinstance(walk, Walk) else None
+
+
+@contextmanager
+def walk(request: Any) -> Iterator[Walk]:
+    """The request's walk: the outermost front door opens it and clears it on leaving."""
+    outer = walk_of(request)
+    if outer is not None:
+        yield outer
+        return
+    opened = Walk()
+    request = getattr(request, "_request", request)
+    setattr(request, _WALK, opened)
+    try:
+        yield opened
+    finally:
+        delattr(request, _WALK)
+
+
+def keep_walk(request: Any) -> Walk:
+    """The open walk, or a new one that stays on this very object as long as it lives."""
+    kept = walk_of(request)
+    if kept is None:
+        kept = Walk()
+        setattr(request, _WALK, kept)
+    return kept
+
+
+def decide(request: Any, places: Sequence[Place], walk: Walk) -> Decision:
+    """Decide all that some places ask of a request, in one round trip, all or nothing.
+
+    Args:
+        request: Django's or DRF's request.
+        places: what asks.
+        walk: what the request was asked before; a rule decided in it is not asked again. If this
+            decision refuses, what the walk counted before is given back.
+
+    Returns:
+        The decision on these places alone; `walk.decision` has everything.
+    """
+    hits, without = hits_of(request, places)
+    known = [_question(hit) for hit in hits]
+    fresh = [
+        _uncharged(hit, walk)
+        for hit, question in zip(hits, known, strict=True)
+        if question not in walk.answers
+    ]
+    if without:
+        taken, known = Decision(without), []  # refused before anything is counted
+    else:
+        taken = take(fresh) if fresh else Decision()
+    for answer in taken.answers:
+        walk.answers[_question(answer.hit)] = answer
+    if not taken.allowed:
+        give_back(walk)
+    walk.taken.append(taken)
+    answers = tuple(walk.answers[question] for question in dict.fromkeys(known))
+    return Decision(answers or taken.answers, taken.time_ms)
+
+
+def take(hits: Sequence[Hit]) -> Decision:
+    """Ask the store; where it does not answer, each rule's own choice does."""
+    try:
+        decision = connections.store().take(hits)
+    except StoreError:
+        return by_policy(hits, wait_ms=max(connections.store().retry_in_ms, 1000))
+    recorder.record(decision)
+    return decision
+
+
+def by_policy(hits: Sequence[Hit], wait_ms: int) -> Decision:
+    """What the rules chose for when the store does not answer; any that denies wins."""
+    answers = []
+    for hit in hits:
+        limit = hit.rule.rate.limit
+        if hit.rule.when_down == "deny" and not hit.rule.observe:
+            verdict = Verdict(False, limit, 0, wait_ms, 0)
+        else:
+            verdict = Verdict(True, limit, limit, 0, 0)
+        answers.append(Answer(hit, verdict, None))
+    return Decision(tuple(answers))
+
+
+def give_back(walk: Walk) -> None:
+    """Return what a walk has counted, after a later refusal."""
+    for decision in walk.taken:
+        if decision.charges:
+            with suppress(StoreError):  # if it is away, the counts lapse with their windows
+                connections.store().refund(decision)
+    walk.answers = {question: refunded(answer) for question, answer in walk.answers.items()}
+    walk.taken.clear()
+
+
+def check(
+    request: HttpRequest,
+    scope: str,
+    *,
+    key: str | KeyFunction = "user_or_ip",
+    rate: str | None = None,
+    block: bool = True,
+    cost: int = 1,
+) -> Decision:
+    """Count a request at a place, as the decorator does, and leave the answer to the caller.
+
+    Args:
+        request: the request; inside a decorated view it joins that view's walk.
+        scope: the place's name; database rules of this scope apply.
+        key: who is counted.
+        rate: the limit, such as "100/min"; None: only what rules say.
+        block: False counts what would be admitted and never makes the decision a refusal.
+        cost: what the request uses, a whole number of 0 or more.
+
+    Returns:
+        The decision: `allowed`, `retry_after` in milliseconds, and an answer for each rule.
+
+    Raises:
+        ValueError: the rate or the cost is wrong.
+        ImproperlyConfigured: the key is wrong.
+    """
+    place = Place(scope, clients.key(key), Rate.parse(rate), observe=not block, cost=cost)
+    return decide(request, [place], walk_of(request) or Walk())
+
+
+def peek(
+    request: HttpRequest,
+    scope: str,
+    *,
+    key: str | KeyFunction = "user_or_ip",
+    rate: str | None = None,
+    cost: int = 1,
+) -> Decision:
+    """What `check` would answer now; counts nothing. Arguments and errors as there.
+
+    Where the store does not answer, each rule's own choice does.
+    """
+    place = Place(scope, clients.key(key), Rate.parse(rate), cost=cost)
+    hits, without = hits_of(request, [place])
+    if without:
+        return Decision(without)
+    try:
+        return connections.store().peek(hits)
+    except StoreError:
+        return by_policy(hits, wait_ms=max(connections.store().retry_in_ms, 1000))
+
+
+def reset(
+    request: HttpRequest,
+    scope: str,
+    *,
+    key: str | KeyFunction = "user_or_ip",
+    rate: str | None = None,
+) -> None:
+    """Forget what a request's client has used at a place. Arguments as in `check`.
+
+    Raises:
+        StoreError: the store does not answer; nothing is known to be forgotten.
+    """
+    place = Place(scope, clients.key(key), Rate.parse(rate))
+    hits, _ = hits_of(request, [place])
+    connections.store().reset(hits)
+
+
+def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Answer, ...]]:
+    """The hits that places make of a request, and refusals by rules that ask for an identity."""
+    current = rules.keeper.current()
+    hits: list[Hit] = []
+    without: list[Answer] = []
+    for place in places:
+        if place.methods and request.method not in place.methods:
+            continue
+        for rule, client, no_identity in _apply(place, request, current):
+            if place.observe:
+                rule = observing(rule)
+            if client is None and no_identity == "allow":
+                continue
+            if client is None and no_identity == "refuse":
+                if not rule.observe:
+                    hit = Hit(rule, Client(place.key.name, ""), place.cost)
+                    verdict = Verdict(False, rule.rate.limit, 0, None, 0)
+                    without.append(Answer(hit, verdict, None))
+                continue
+            client = client or clients.without_identity(place.key.name)
+            hits.append(Hit(rule, client, place.cost))
+    return hits, tuple(without)
+
+
+def _apply(
+    place: Place, request: Any, current: RuleSet
+) -> Iterator[tuple[Rule, Client | None, str]]:
+    """The rules at a place, each with its client and what happens where there is none.
+
+    An enforcing rule of the scope replaces the code's own if it counts the same clients; one of
+    another key adds to it; an observing one counts beside it.
+    """
+    stored: list[StoredRule] = current.for_scope(place.scope, request.method)
+    if place.by_path:
+        stored = stored + current.for_path(request.path_info, request.method)
+    code = place.rate is not None
+    if not stored and not code:
+        return
+    client = place.key.find(place.scope, request)
+    exempt = client is None and place.needs_identity
+    for rule in stored:
+        if rule.key is None or rule.key.name == place.key.name:
+            code = code and rule.rule.observe
+            if not exempt:
+                yield rule.rule, client, rule.no_identity
+        else:
+            yield rule.rule, rule.key.find(place.scope, request), rule.no_identity
+    if code and not exempt and place.rate is not None:
+        yield code_rule(place.scope, place.key.name, place.methods, place.rate), client, "together"
+
+
+@lru_cache(maxsize=4096)
+def code_rule(scope: str, key: str, methods: frozenset[str], rate: Rate) -> Rule:
+    """A place's own rule; scope, key, methods and window make its identity."""
+    parts = (scope, key, ",".join(sorted(methods)))
+    text = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in parts)
+    return Rule(f"c{blake2b(text, digest_size=8).hexdigest()}", rate, name=scope)
+
+
+@lru_cache(maxsize=4096)
+def observing(rule: Rule) -> Rule:
+    """The same rule, counting and never refusing."""
+    return Rule(rule.id, rule.rate, rule.name, observe=True, when_down=rule.when_down)
+
+
+def _question(hit: Hit) -> tuple[Any, ...]:
+    return (hit.counter, hit.rule.rate.limit, hit.rule.observe)
+
+
+def _uncharged(hit: Hit, walk: Walk) -> Hit:
+    """A hit on a counter that the walk has charged already asks only for the rest."""
+    charged = max(
+        (a.charged for a in walk.answers.values() if a.hit.counter == hit.counter), default=0
+    )
+    return Hit(hit.rule, hit.client, max(0, hit.cost - charged)) if charged else hit

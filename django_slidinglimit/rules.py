@@ -1,0 +1,290 @@
+"""The rule set that this process decides by: compiled, immutable, swapped by one assignment.
+
+A change in the database sets a fresh random token in Redis; every process looks at it now and then
+from a thread of its own and loads the rows anew when it differs. The request path makes no database
+query and takes no lock, unless the last look is over a second old (a process that was idle).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.db import connections as databases
+from django.db import router, transaction
+
+from . import clients, conf, connections, models
+from .core.decisions import Rule
+from .core.rates import Rate
+from .core.stores import StoreBusyError, StoreError
+from .paths import PathPattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .clients import Key
+
+logger = logging.getLogger("django_slidinglimit")
+
+# A decision accepts a look this old, in seconds; one look is waited for no longer than that.
+OLDEST_LOOK = 1.0
+# Rows are loaded after so many seconds even if the token is the same: raw SQL sets none.
+RELOAD = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRule:
+    """A row, compiled. `key` is None where the place says who is counted."""
+
+    pk: int
+    rule: Rule
+    scope: str
+    path: PathPattern | None
+    methods: frozenset[str]
+    key: Key | None
+    no_identity: str
+
+    def covers(self, method: str) -> bool:
+        return not self.methods or method in self.methods
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """All rules that are not off, for look-up by scope and by path."""
+
+    scopes: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
+    # By the first segment of the path, "" where it is not fixed.
+    paths: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
+    # Rows that do not compile, and why: by primary key.
+    problems: Mapping[int, str] = field(default_factory=dict)
+    token: bytes | None = None
+
+    def for_scope(self, scope: str, method: str) -> list[StoredRule]:
+        """The rules of a scope that cover a method."""
+        return [rule for rule in self.scopes.get(scope, ()) if rule.covers(method)]
+
+    def for_path(self, path: str, method: str) -> list[StoredRule]:
+        """The rules whose pattern matches a request's path and that cover a method."""
+        first = path.removeprefix("/").partition("/")[0]
+        near = (*self.paths.get(first, ()), *(self.paths.get("", ()) if first else ()))
+        return [r for r in near if r.path and r.covers(method) and r.path.matches(path)]
+
+
+def compile_rules(rows: Iterable[models.Rule], token: bytes | None = None) -> RuleSet:
+    """Compile rows; one that does not compile is logged and left out, the rest serves."""
+    scopes: dict[str, list[StoredRule]] = {}
+    paths: dict[str, list[StoredRule]] = {}
+    problems: dict[int, str] = {}
+    for row in rows:
+        try:
+            stored = compile_rule(row)
+        except (ValueError, ImproperlyConfigured) as exc:
+            problems[row.pk] = str(exc)
+            logger.error("Rule %s (%s) is left out: %s", row.pk, row, exc)
+            continue
+        if stored.path is None:
+            scopes.setdefault(stored.scope, []).append(stored)
+        else:
+            first, slash, _ = stored.path.literal.partition("/")
+            paths.setdefault(first if slash else "", []).append(stored)
+    return RuleSet(
+        {scope: tuple(rules) for scope, rules in scopes.items()},
+        {first: tuple(rules) for first, rules in paths.items()},
+        problems,
+        token,
+    )
+
+
+def compile_rule(row: models.Rule) -> StoredRule:
+    """Compile one row.
+
+    Raises:
+        ValueError, ImproperlyConfigured: a field is wrong; the message says which part and why.
+    """
+    return StoredRule(
+        pk=row.pk,
+        rule=Rule(
+            id=f"d{row.pk}",
+            rate=Rate.parse(row.rate),
+            name=str(row),
+            observe=row.mode == models.Rule.Mode.OBSERVE,
+            when_down="deny" if row.when_down == models.Rule.WhenDown.DENY else "allow",
+        ),
+        scope=row.scope,
+        path=PathPattern(row.path) if row.path else None,
+        methods=models.parse_methods(row.methods),
+        key=clients.named(row.key) if row.key else None,
+        no_identity=row.no_identity,
+    )
+
+
+def load(token: bytes | None = None) -> RuleSet:
+    """Read the rows from the database that is written to, and compile them."""
+    rows = models.Rule.objects.using(database()).exclude(mode=models.Rule.Mode.OFF)
+    return compile_rules(rows, token)
+
+
+def database() -> str:
+    """The alias of the database that rules are written to."""
+    return router.db_for_write(models.Rule)
+
+
+class Keeper:
+    """Holds this process's rule set and keeps it fresh."""
+
+    def __init__(self) -> None:
+        self.rules = RuleSet()
+        self.error: Exception | None = None  # why the last load failed
+        self._loaded: float | None = None
+        self._looked = float("-inf")  # when the last finished look began
+        self._not_before = float("-inf")  # looks that began earlier are too old: a local edit
+        self._give_up_until = float("-inf")
+        self._dirty = False
+        self._redis_away = False
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._turn = threading.Condition()
+
+    def current(self) -> RuleSet:
+        """The rules to decide by now."""
+        if conf.current().RULES_POLL == 0:
+            return self._read_now()
+        if not self._is_fresh():
+            self._catch_up()
+        return self.rules
+
+    def expire(self) -> None:
+        """Have the next decision look first: this process has written rules."""
+        self._dirty = True
+        self._not_before = time.monotonic()
+
+    def stop(self) -> None:
+        """End the thread; the next decision starts another."""
+        self._thread = None
+        self._wake.set()
+
+    def look(self) -> None:
+        """Compare the token, and load the rows if it differs or a load is due."""
+        began = time.monotonic()
+        token, answered = self.rules.token, False
+        try:
+            # Before the rows: rows older than their token would never be loaded again.
+            token = connections.store().run([("GET", token_key())])[0]
+            answered = True
+        except StoreError:
+            pass
+        came_back = answered and self._redis_away
+        self._redis_away = not answered
+        due = self._loaded is None or began - self._loaded >= RELOAD
+        if due or came_back or self._dirty or token != self.rules.token:
+            self._dirty = False
+            try:
+                self.rules = load(token)
+                self._loaded = began
+                self._load_failed(None)
+            except Exception as exc:  # whatever the database does, the last good set serves
+                self._dirty = True
+                self._load_failed(exc)
+        with self._turn:
+            self._looked = began
+            self._turn.notify_all()
+
+    def _read_now(self) -> RuleSet:
+        try:
+            self.rules = load()
+            self._load_failed(None)
+        except Exception as exc:
+            self._load_failed(exc)
+        return self.rules
+
+    def _load_failed(self, error: Exception | None) -> None:
+        if (error is None) != (self.error is None):  # once per change
+            if error is None:
+                logger.warning("The rules can be loaded again.")
+            else:
+                logger.error("The rules cannot be loaded, the last good set serves: %s", error)
+        self.error = error
+
+    def _is_fresh(self) -> bool:
+        return self._looked > self._not_before and time.monotonic() - self._looked <= OLDEST_LOOK
+
+    def _catch_up(self) -> None:
+        if time.monotonic() < self._give_up_until:
+            return
+        with self._turn:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="slidinglimit-rules", daemon=True
+                )
+                self._thread.start()
+            self._wake.set()
+            if not self._turn.wait_for(self._is_fresh, timeout=OLDEST_LOOK):
+                # The database hangs: one wait now and then, not one per request.
+                self._give_up_until = time.monotonic() + 10 * OLDEST_LOOK
+
+    def _run(self) -> None:
+        me = threading.current_thread()
+        while me is self._thread:
+            try:
+                self._wake.clear()
+                self.look()
+            except Exception:
+                logger.exception("Looking for changed rules failed.")
+            finally:
+                databases.close_all()  # this thread's own
+            self._wake.wait(conf.current().RULES_POLL or OLDEST_LOOK)
+
+
+keeper = Keeper()
+
+
+def token_key() -> str:
+    """Where the rule set's version stands in Redis."""
+    return f"{connections.store().prefix}rules:version"
+
+
+def publish() -> None:
+    """Tell every process that the rules have changed. Call it after the change is committed."""
+    keeper.expire()
+    try:
+        connections.store().run([("SET", token_key(), secrets.token_hex(8))])
+    except StoreBusyError:
+        pass
+    except StoreError as error:
+        logger.warning("Redis could not be told of changed rules; it is made up for: %s", error)
+
+
+def publish_on_commit(*, using: str | None = None, **_: Any) -> None:
+    """Receiver of everything that changes rules.
+
+    Each change has a publication of its own: one flag for a whole transaction would be lost with a
+    savepoint that is rolled back.
+    """
+    transaction.on_commit(partial(publish), using=using or database(), robust=True)
+
+
+def _after_fork() -> None:
+    """Threads do not survive a fork, and its locks may be held for ever."""
+    global keeper
+    rules, keeper = keeper.rules, Keeper()
+    keeper.rules = rules
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    global keeper
+    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY", "DATABASES"):
+        keeper.stop()
+        keeper = Keeper()
+
+
+setting_changed.connect(_forget)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
