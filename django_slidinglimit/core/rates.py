@@ -25,7 +25,10 @@ _NAMES = (
     (1_000, "s"),
 )
 
-_RATE = re.compile(r"\s*([0-9]+)\s*/\s*([0-9]*)\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
+# Possessive (*+), so that a long text is refused without trying every way to divide its spaces.
+_RATE = re.compile(
+    r"\s*+([0-9]++)\s*+/\s*+([0-9]*+)\s*+([a-z]++)\s*+", re.ASCII | re.IGNORECASE
+)
 
 ACCEPTED = (
     "write it as number/unit or number/<count>unit, such as 100/min, 10/5m, 1000/day or 5/30s "
@@ -101,9 +104,10 @@ class Rate:
         unit_ms = _UNITS_MS.get(unit.lower())
         if unit_ms is None:
             raise ValueError(f"{unit!r} in {text!r} is not a unit: {ACCEPTED}.")
-        # A longer number is out of range anyway, and int() itself refuses thousands of digits.
-        if len(limit.lstrip("0")) > 16 or len(count.lstrip("0")) > 16:
+        # int() refuses thousands of digits, zeros in front included.
+        limit, digits = limit.lstrip("0") or "0", count.lstrip("0")
+        if len(limit) > 16 or len(digits) > 16:
             raise ValueError(f"{text[:40]!r} is too large to be counted exactly: {ACCEPTED}.")
-        if count and not int(count):
+        if count and not digits:
             raise ValueError(f"The window in {text!r} must be longer than 0: {ACCEPTED}.")
-        return cls(int(limit), int(count or 1) * unit_ms)
+        return cls(int(limit), int(digits or 1) * unit_ms)

@@ -192,7 +192,8 @@ class Wire:
 
     def close(self) -> None:
         """Close the connections that are not in use."""
-        self._pool.disconnect(inuse_connections=False)  # type: ignore[no-untyped-call]
+        pool: Any = self._pool
+        pool.disconnect(inuse_connections=False)
 
     def _exchange(self, talk: Callable[[Any], T]) -> T:
         _deadline.at = time.monotonic() + self._timeout
