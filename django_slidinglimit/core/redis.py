@@ -190,11 +190,6 @@ class Wire:
 
         return self._exchange(talk)
 
-    def close(self) -> None:
-        """Close the connections that are not in use."""
-        pool: Any = self._pool
-        pool.disconnect(inuse_connections=False)
-
     def _exchange(self, talk: Callable[[Any], T]) -> T:
         _deadline.at = time.monotonic() + self._timeout
         if not self._free.acquire(timeout=self._timeout):
