@@ -201,7 +201,7 @@ class Wire:
             except ResponseError:  # an answer, if not a welcome one: the connection is in order
                 raise
             except BaseException:  # a reply may still come: nobody else must read it
-                connection.disconnect()
+                connection.disconnect()  # type: ignore[no-untyped-call]
                 raise
             finally:
                 self._pool.release(connection)
