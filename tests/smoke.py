@@ -62,7 +62,7 @@ class Demo:
         """Send a signal as a terminal would, to the whole group; return the exit status."""
         os.killpg(self.process.pid, how)
         status = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self._reader.join(5)  # not for ever: what outlives the demo may hold its output
         return status
 
 
