@@ -4,8 +4,8 @@ The request path only adds to a dict. What a killed process loses is its last se
 never a decision.
 
 Keys, all under `<prefix>usage:<minute>:` (minutes since 1970 by Redis TIME), gone after an hour:
-`rules` a hash: rule id -> JSON of its name, rate and mode; `counts` a hash: "<rule id>:allowed",
-":refused", ":would" -> how many; `top:<rule id>` a sorted set: client -> the counter's own value.
+`rules` a hash: a rule's field (see `rule_field`) -> its name; `counts` a hash: "<field>:allowed",
+":refused", ":would" -> how many; `top:<field>` a sorted set: client -> the counter's own value.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from django.core.signals import setting_changed
 
 from django_slidinglimit import conf, connections
 from django_slidinglimit.core.decisions import Client, Rule
+from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.core.window import used
 
 if TYPE_CHECKING:
     from django_slidinglimit.core.decisions import Answer, Decision
+    from django_slidinglimit.core.window import Reading
 
 logger = logging.getLogger("django_slidinglimit")
 
@@ -33,6 +35,26 @@ FLUSH_SECONDS = 1.0
 KEEP_SECONDS = 3600
 # Busiest clients kept a rule and minute, here and in Redis.
 MOST_CLIENTS = 1000
+# Rules kept between two flushes: a rate of the project's own making may differ with every client.
+MOST_RULES = 500
+
+
+def rule_field(rule: Rule) -> str:
+    """How a rule stands in the keys: with its rate, since one place may have several."""
+    mode = "observe" if rule.observe else "enforce"
+    return f"{rule.id}:{rule.rate.limit}:{rule.rate.window_ms}:{mode}"
+
+
+def field_rule(field: str, name: str = "") -> Rule:
+    """The rule of a field.
+
+    Raises:
+        ValueError: the text is no rule's field.
+    """
+    rule_id, limit, window_ms, mode = field.split(":")
+    if not (rule_id.isalnum() and rule_id.isascii()) or mode not in ("observe", "enforce"):
+        raise ValueError(f"{field!r} is no rule.")
+    return Rule(rule_id, Rate(int(limit), int(window_ms)), name, observe=mode == "observe")
 
 
 def client_member(client: Client) -> str:
@@ -40,10 +62,21 @@ def client_member(client: Client) -> str:
     return json.dumps([client.kind, client.identity], separators=(",", ":"))
 
 
-def member_client(member: bytes) -> Client:
-    """The client of a sorted set's member."""
-    kind, identity = json.loads(member)
-    return Client(kind, identity)
+def member_client(member: bytes | str) -> Client:
+    """The client of a sorted set's member.
+
+    Raises:
+        ValueError: the text is no member.
+    """
+    found = json.loads(member)
+    if not isinstance(found, list) or len(found) != 2:
+        raise ValueError(f"{member!r} is no client.")
+    return Client(*map(str, found))
+
+
+def minute_base(prefix: str, minute: int) -> str:
+    """What the keys of a minute begin with."""
+    return f"{prefix}usage:{minute}:"
 
 
 class Recorder:
@@ -63,11 +96,15 @@ class Recorder:
         allowed = decision.allowed
         with self._lock:
             for answer in decision.answers:
+                if answer.reading is None:
+                    continue
                 rule = answer.hit.rule
                 tally = self._tally.get((minute, rule))
                 if tally is None:
+                    if len(self._tally) >= MOST_RULES:
+                        continue
                     tally = self._tally[minute, rule] = _Minute()
-                tally.add(answer, allowed)
+                tally.add(answer, answer.reading, allowed)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="slidinglimit-usage", daemon=True
@@ -85,14 +122,14 @@ class Recorder:
         store = connections.store()
         commands: list[tuple[Any, ...]] = []
         for (minute, rule), counts in tally.items():
-            base = f"{store.prefix}usage:{minute}:"
-            told = {"name": rule.name, "rate": str(rule.rate), "observe": rule.observe}
-            commands.append(("HSET", f"{base}rules", rule.id, json.dumps(told)))
-            for name in ("allowed", "refused", "would"):
-                if getattr(counts, name):
-                    field = f"{rule.id}:{name}"
-                    commands.append(("HINCRBY", f"{base}counts", field, getattr(counts, name)))
-            top = f"{base}top:{rule.id}"
+            base = minute_base(store.prefix, minute)
+            field = rule_field(rule)
+            commands.append(("HSET", f"{base}rules", field, rule.name))
+            for what in ("allowed", "refused", "would"):
+                if getattr(counts, what):
+                    count = getattr(counts, what)
+                    commands.append(("HINCRBY", f"{base}counts", f"{field}:{what}", count))
+            top = f"{base}top:{field}"
             scored = [x for c, value in counts.clients.items() for x in (value, client_member(c))]
             commands.append(("ZADD", top, "GT", *scored))
             commands.append(("ZREMRANGEBYRANK", top, 0, -MOST_CLIENTS - 1))
@@ -132,10 +169,8 @@ class _Minute:
         self.would = 0
         self.clients: dict[Client, int] = {}
 
-    def add(self, answer: Answer, allowed: bool) -> None:
+    def add(self, answer: Answer, reading: Reading, allowed: bool) -> None:
         """Count an answer of a decision that was allowed or not."""
-        if answer.reading is None:
-            return
         if not answer.verdict.allowed:
             if allowed:
                 self.would += 1
@@ -144,7 +179,7 @@ class _Minute:
         elif allowed:
             self.allowed += 1
         client = answer.hit.client
-        value = used(answer.hit.rule.rate, answer.reading) + answer.charged
+        value = used(answer.hit.rule.rate, reading) + answer.charged
         if client in self.clients:
             self.clients[client] = max(value, self.clients[client])
         elif len(self.clients) < MOST_CLIENTS:
