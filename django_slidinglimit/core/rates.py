@@ -26,9 +26,7 @@ _NAMES = (
 )
 
 # Possessive (*+), so that a long text is refused without trying every way to divide its spaces.
-_RATE = re.compile(
-    r"\s*+([0-9]++)\s*+/\s*+([0-9]*+)\s*+([a-z]++)\s*+", re.ASCII | re.IGNORECASE
-)
+_RATE = re.compile(r"\s*+([0-9]++)\s*+/\s*+([0-9]*+)\s*+([a-z]++)\s*+", re.ASCII | re.IGNORECASE)
 
 ACCEPTED = (
     "write it as number/unit or number/<count>unit, such as 100/min, 10/5m, 1000/day or 5/30s "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from copy import copy
 from functools import cache
 from hashlib import blake2b, sha1
 from importlib.resources import files
@@ -192,7 +193,8 @@ class Wire:
 
     def _exchange(self, talk: Callable[[Any], T]) -> T:
         _deadline.at = time.monotonic() + self._timeout
-        if not self._free.acquire(timeout=self._timeout):
+        waited = not self._free.acquire(blocking=False)
+        if waited and not self._free.acquire(timeout=self._timeout):
             raise StoreBusyError(f"No free connection within {self._timeout} s.")
         try:
             connection = self._pool.get_connection()  # replaces one that it finds dead
@@ -207,7 +209,10 @@ class Wire:
                 self._pool.release(connection)
         except Exception as exc:
             # Any failure of the wire is the store's: sockets, TLS, Sentinel, a credential provider.
-            raise StoreError(f"{type(exc).__name__}: {exc}") from exc
+            # Save that the server had little time left to answer whoever waited for a connection.
+            busy = waited and time.monotonic() >= _deadline.at
+            kind = StoreBusyError if busy else StoreError
+            raise kind(f"{type(exc).__name__}: {exc}") from exc
         finally:
             self._free.release()
 
@@ -216,9 +221,12 @@ def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
     """A pool of our own to the same server as another pool.
 
     Server, credentials, database, TLS and Sentinel set-up are taken over. Timeouts (the running
-    exchange's deadline), retries (none), replies (bytes, RESP2) and the pool's size are ours.
+    exchange's deadline), retries (none), health checks (none: a trip more, and the pool looks at
+    each connection anyway), replies (bytes, RESP2) and the pool's size are ours.
     """
     ours: dict[str, Any] = {
+        "max_connections": 2**31 - 1,
+        "health_check_interval": 0,
         "retry": Retry(NoBackoff(), 0),
         "retry_on_timeout": False,
         "retry_on_error": [],
@@ -227,18 +235,19 @@ def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
     }
     theirs = {k: v for k, v in source.connection_kwargs.items() if k not in _POOL_INTERNALS}
     kind = _timed(source.connection_class)
-    settings = {**theirs, **ours, "max_connections": 2**31 - 1, "connection_class": kind}
+    settings = {**theirs, **ours, "connection_class": kind}
     if not isinstance(source, SentinelConnectionPool):
         return redis.ConnectionPool(**settings)
-    manager = source.sentinel_manager
-    sentinel: Any = Sentinel
-    own = sentinel([], min_other_sentinels=manager.min_other_sentinels)
-    own.sentinels = [
+    manager = copy(source.sentinel_manager)
+    manager.sentinels = [
         redis.Redis(connection_pool=_sentinel_pool(client, ours, len(manager.sentinels)))
         for client in manager.sentinels
     ]
     pool: Any = SentinelConnectionPool
-    return pool(source.service_name, own, is_master=True, **settings)  # type: ignore[no-any-return]
+    own: redis.ConnectionPool = pool(
+        source.service_name, _Sentinels(manager), is_master=True, **settings
+    )
+    return own
 
 
 # What pools put among their connections' arguments for themselves.
@@ -256,6 +265,24 @@ def _sentinel_pool(client: Any, ours: dict[str, Any], share: int) -> redis.Conne
     return redis.ConnectionPool(**{**theirs, **ours, "connection_class": kind})
 
 
+class _Sentinels:
+    """Sentinels that many threads may ask at once.
+
+    redis-py moves the one that answered to the front by swapping entries of its list; two threads
+    that do so together put it there twice, and another is lost for good.
+    """
+
+    def __init__(self, manager: Sentinel) -> None:
+        self._manager = manager
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        asked: Any = copy(self._manager)
+        asked.sentinels = list(asked.sentinels)
+        address: tuple[str, int] = asked.discover_master(service_name)
+        self._manager.sentinels = asked.sentinels
+        return address
+
+
 class _Deadline(threading.local):
     at = 0.0
 
@@ -265,12 +292,15 @@ _deadline = _Deadline()
 
 @cache
 def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
-    """A connection class whose timeouts are what is left until the running exchange's deadline."""
+    """A connection class that waits no longer than the running exchange's deadline allows."""
+
+    def left() -> float:
+        return max((_deadline.at - time.monotonic()) / share, 0.001)
 
     class Timed(connection_class):  # type: ignore[misc]
         @property
         def socket_timeout(self) -> float:
-            return max((_deadline.at - time.monotonic()) / share, 0.001)
+            return left()
 
         @socket_timeout.setter
         def socket_timeout(self, value: float | None) -> None:
@@ -278,16 +308,43 @@ def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
 
         socket_connect_timeout = socket_timeout
 
-        def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
-            self._set_timeout()
-            return super().send_packed_command(*args, **kwargs)
+        def connect(self) -> None:
+            try:
+                super().connect()
+            except BaseException:  # half-way through signing in: a reply may still come
+                self.disconnect()
+                raise
 
-        def read_response(self, *args: Any, **kwargs: Any) -> Any:
-            self._set_timeout()
-            return super().read_response(*args, **kwargs)
-
-        def _set_timeout(self) -> None:
-            if self._sock is not None:
-                self._sock.settimeout(self.socket_timeout)
+        def _connect(self) -> Any:
+            return _TimedSocket(super()._connect(), left)
 
     return Timed
+
+
+class _TimedSocket:
+    """A socket whose every wait is as long as it then may be, however many one reply takes."""
+
+    def __init__(self, sock: Any, left: Callable[[], float]) -> None:
+        self._sock = sock
+        self._left = left
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def sendall(self, *args: Any) -> None:
+        self._sock.settimeout(self._left())
+        self._sock.sendall(*args)
+
+    def recv(self, *args: Any) -> bytes:
+        self._limit()
+        data: bytes = self._sock.recv(*args)
+        return data
+
+    def recv_into(self, *args: Any) -> int:
+        self._limit()
+        size: int = self._sock.recv_into(*args)
+        return size
+
+    def _limit(self) -> None:
+        if self._sock.gettimeout():  # 0 where the pool only looks whether something has come
+            self._sock.settimeout(self._left())
