@@ -9,12 +9,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache import caches
 from django.core.signals import setting_changed
 from django.utils.encoding import force_bytes
+from django_redis.client import DefaultClient, ShardClient
 
 from . import conf
 from .core.breaker import Breaker
+from .core.memory import MemoryStore
 from .core.redis import RedisStore, Wire, own_pool
 from .errors import SettingError
 from .signals import store_changed
@@ -24,8 +26,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_slidinglimit")
 
-_breaker: Breaker | None = None
+_breaker: Breaker | None = None  # as the settings describe it
 _making = Lock()
+# What tests put in its place. Neither is dropped when settings change.
+_substitute: Breaker | None = None
+_apart = ""
 
 
 def store() -> Breaker:
@@ -34,14 +39,36 @@ def store() -> Breaker:
     Raises:
         SettingError: the cache alias is no django-redis cache.
     """
-    return _breaker or _make()
+    return _substitute or _breaker or _make()
 
 
-def use(store: Store | None) -> None:
-    """Decide with another store, or (None) with the settings' again."""
-    global _breaker
-    with _making:
-        _breaker = None if store is None else Breaker(store, _changed)
+def use(store: Store | None) -> Store | None:
+    """Decide with another store, or (None) with the settings' again; for tests.
+
+    Returns:
+        The store that stood in the settings' place before.
+    """
+    global _substitute
+    before = _substitute
+    _substitute = None if store is None else Breaker(store, _changed)
+    return before and before.store
+
+
+def keep_apart(name: str) -> str:
+    """Keep the counters apart from those of all others, under a name after the prefix; for tests.
+
+    Returns:
+        The name before; "" is none.
+    """
+    global _apart
+    before, _apart = _apart, name
+    _drop()
+    return before
+
+
+def is_shared() -> bool:
+    """Whether other processes count in the same store, see its usage and the rules' version."""
+    return not _apart and not isinstance(store().store, MemoryStore)
 
 
 def redis_store() -> RedisStore:
@@ -51,15 +78,11 @@ def redis_store() -> RedisStore:
         SettingError: the cache alias is no django-redis cache, or cannot be used.
     """
     settled = conf.current()
-    cache: Any = _cache(settled.CACHE)
-    prefix = f"{cache.key_prefix}{settled.PREFIX}"
+    key_prefix, pool = _server_of(settled.CACHE)
+    prefix = f"{key_prefix}{settled.PREFIX}{_apart}"
     if "{" in prefix or "}" in prefix:
-        problem = f"the KEY_PREFIX of {settled.CACHE!r} may hold no braces, as {prefix!r} does."
+        problem = f"the KEY_PREFIX of {settled.CACHE!r} may hold no braces, as {key_prefix!r} does."
         raise SettingError("CACHE", problem)
-    client = cache.client
-    factory = client.connection_factory
-    # The first server of a list is the one that is written to.
-    pool = factory.get_connection_pool(factory.make_connection_params(client._server[0]))
     wire = Wire(own_pool(pool), settled.TIMEOUT)
     return RedisStore(wire, prefix=prefix, buckets=settled.BUCKETS, secret=secret())
 
@@ -69,21 +92,30 @@ def secret() -> bytes:
     return blake2b(force_bytes(settings.SECRET_KEY), person=b"slidinglimit").digest()
 
 
-def _cache(alias: str) -> Any:
+def _server_of(alias: str) -> tuple[str, Any]:
+    """An alias's KEY_PREFIX, and a new pool to the server that it writes to; connects to nothing.
+
+    Raises:
+        SettingError: the alias is no django-redis cache with one server to write to.
+    """
     try:
-        cache = caches[alias]
-    except InvalidCacheBackendError as exc:
-        raise SettingError("CACHE", f"CACHES has no usable alias {alias!r}: {exc}") from exc
-    client = getattr(cache, "client", None)
-    if not hasattr(client, "connection_factory") or not hasattr(client, "_server"):
-        backend = f"{type(cache).__module__}.{type(cache).__qualname__}"
-        problem = (
-            f"{alias!r} is a {backend}, and limits need a django-redis cache: they must be counted "
-            "for all processes together. Set its BACKEND to django_redis.cache.RedisCache, "
-            "or name another alias."
-        )
-        raise SettingError("CACHE", problem)
-    return cache
+        cache: Any = caches[alias]
+        # A list's first server is the one that is written to; so is a Sentinel client's.
+        client = getattr(cache, "client", None)
+        if isinstance(client, DefaultClient) and not isinstance(client, ShardClient):
+            factory: Any = client.connection_factory
+            params = factory.make_connection_params(next(iter(client._server)))
+            return cache.key_prefix, factory.get_connection_pool(params)
+    except Exception as exc:  # django-redis, redis-py and Django each have their own
+        problem = f"CACHES[{alias!r}] cannot be used: {type(exc).__name__}: {exc}"
+        raise SettingError("CACHE", problem) from exc
+    found = cache if client is None else client
+    raise SettingError(
+        "CACHE",
+        f"{alias!r} is a {type(found).__module__}.{type(found).__qualname__}, and limits need a "
+        "django-redis cache with one server to write to: they are counted for all processes "
+        "together.",
+    )
 
 
 def _make() -> Breaker:
@@ -103,9 +135,15 @@ def _changed(error: StoreError | None) -> None:
     store_changed.send_robust(sender=Breaker, error=error)
 
 
+def _drop() -> None:
+    global _breaker
+    with _making:
+        _breaker = None
+
+
 def _forget(*, setting: str, **_: object) -> None:
     if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        use(None)
+        _drop()
 
 
 def _after_fork() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.core.exceptions import ImproperlyConfigured
 from django.urls.resolvers import RoutePattern
 
@@ -38,9 +40,11 @@ class PathPattern:
 
     @staticmethod
     def _compile(text: str, route: str) -> RoutePattern:
-        pattern = RoutePattern(route, is_endpoint=True)
         try:
+            pattern = RoutePattern(route, is_endpoint=True)
             pattern.match("")  # compiles
-        except ImproperlyConfigured as exc:
+        except (ImproperlyConfigured, re.error) as exc:
             raise ValueError(f"{text!r} is not a path pattern: {exc}") from exc
+        for warning in pattern.check():  # a bracket without its other, a regular expression
+            raise ValueError(f"{text!r} is not a path pattern: {warning.msg}")
         return pattern

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.db import connections as databases
 from django.db import router, transaction
@@ -24,7 +23,7 @@ from django.db import router, transaction
 from . import clients, conf, connections, models
 from .core.decisions import Rule
 from .core.rates import Rate
-from .core.stores import StoreBusyError, StoreError
+from .core.stores import StoreError
 from .paths import PathPattern
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class RuleSet:
     scopes: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
     # By the first segment of the path, "" where it is not fixed.
     paths: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
-    # Rows that do not compile, and why: by primary key.
+    # Rows that do not compile: their names and why, by primary key.
     problems: Mapping[int, str] = field(default_factory=dict)
     token: bytes | None = None
 
@@ -79,16 +78,15 @@ class RuleSet:
 
 
 def compile_rules(rows: Iterable[models.Rule], token: bytes | None = None) -> RuleSet:
-    """Compile rows; one that does not compile is logged and left out, the rest serves."""
+    """Compile rows; one that does not compile is left out and told of, the rest serves."""
     scopes: dict[str, list[StoredRule]] = {}
     paths: dict[str, list[StoredRule]] = {}
     problems: dict[int, str] = {}
     for row in rows:
         try:
             stored = compile_rule(row)
-        except (ValueError, ImproperlyConfigured) as exc:
-            problems[row.pk] = str(exc)
-            logger.error("Rule %s (%s) is left out: %s", row.pk, row, exc)
+        except Exception as exc:  # a project's own key, too, which may fail in its own ways
+            problems[row.pk] = f"{row}: {exc}"
             continue
         if stored.path is None:
             scopes.setdefault(stored.scope, []).append(stored)
@@ -109,20 +107,23 @@ def compile_rule(row: models.Rule) -> StoredRule:
     Raises:
         ValueError, ImproperlyConfigured: a field is wrong; the message says which part and why.
     """
+    deny = models.Rule.WhenDown(row.when_down) is models.Rule.WhenDown.DENY
+    observe = models.Rule.Mode(row.mode) is models.Rule.Mode.OBSERVE
     return StoredRule(
         pk=row.pk,
         rule=Rule(
             id=f"d{row.pk}",
             rate=Rate.parse(row.rate),
             name=str(row),
-            observe=row.mode == models.Rule.Mode.OBSERVE,
-            when_down="deny" if row.when_down == models.Rule.WhenDown.DENY else "allow",
+            observe=observe,
+            when_down="deny" if deny else "allow",
+            silent=observe,
         ),
         scope=row.scope,
         path=PathPattern(row.path) if row.path else None,
         methods=models.parse_methods(row.methods),
         key=clients.named(row.key) if row.key else None,
-        no_identity=row.no_identity,
+        no_identity=models.Rule.NoIdentity(row.no_identity).value,
     )
 
 
@@ -147,7 +148,8 @@ class Keeper:
         self._looked = float("-inf")  # when the last finished look began
         self._not_before = float("-inf")  # looks that began earlier are too old: a local edit
         self._give_up_until = float("-inf")
-        self._dirty = False
+        self._dirty = False  # the rows are known to differ from the rules
+        self._untold = False  # Redis is not told yet of a change made here
         self._redis_away = False
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
@@ -155,16 +157,24 @@ class Keeper:
 
     def current(self) -> RuleSet:
         """The rules to decide by now."""
-        if conf.current().RULES_POLL == 0:
-            return self._read_now()
-        if not self._is_fresh():
+        if conf.current().RULES_POLL == 0 or not connections.is_shared():
+            self._load(None)
+        elif not self._is_fresh():
             self._catch_up()
         return self.rules
 
-    def expire(self) -> None:
-        """Have the next decision look first: this process has written rules."""
+    def publish(self) -> None:
+        """Tell every process that the rules have changed; made up for if Redis is away."""
         self._dirty = True
-        self._not_before = time.monotonic()
+        self._not_before = time.monotonic()  # the next decision here looks first
+        try:
+            self._tell()
+        except StoreError as error:
+            if not self._untold:
+                logger.warning("Redis cannot be told yet that rules have changed: %s", error)
+            self._untold = True
+            if conf.current().RULES_POLL:
+                self._start()
 
     def stop(self) -> None:
         """End the thread; the next decision starts another."""
@@ -175,35 +185,42 @@ class Keeper:
         """Compare the token, and load the rows if it differs or a load is due."""
         began = time.monotonic()
         token, answered = self.rules.token, False
+        untold, self._untold = self._untold, False
         try:
+            if untold:
+                self._tell()
             # Before the rows: rows older than their token would never be loaded again.
             token = connections.store().run([("GET", token_key())])[0]
             answered = True
         except StoreError:
-            pass
+            self._untold |= untold
         came_back = answered and self._redis_away
         self._redis_away = not answered
         due = self._loaded is None or began - self._loaded >= RELOAD
         if due or came_back or self._dirty or token != self.rules.token:
             self._dirty = False
-            try:
-                self.rules = load(token)
+            if self._load(token):
                 self._loaded = began
-                self._load_failed(None)
-            except Exception as exc:  # whatever the database does, the last good set serves
+            else:
                 self._dirty = True
-                self._load_failed(exc)
         with self._turn:
             self._looked = began
             self._turn.notify_all()
 
-    def _read_now(self) -> RuleSet:
+    def _tell(self) -> None:
+        connections.store().run([("SET", token_key(), secrets.token_hex(8))])
+
+    def _load(self, token: bytes | None) -> bool:
         try:
-            self.rules = load()
-            self._load_failed(None)
-        except Exception as exc:
+            loaded = load(token)
+        except Exception as exc:  # whatever the database does, the last good set serves
             self._load_failed(exc)
-        return self.rules
+            return False
+        self._load_failed(None)
+        for pk, problem in loaded.problems.items() - self.rules.problems.items():
+            logger.error("Rule %s is left out: %s", pk, problem)
+        self.rules = loaded
+        return True
 
     def _load_failed(self, error: Exception | None) -> None:
         if (error is None) != (self.error is None):  # once per change
@@ -219,6 +236,14 @@ class Keeper:
     def _catch_up(self) -> None:
         if time.monotonic() < self._give_up_until:
             return
+        self._start()
+        with self._turn:
+            if not self._turn.wait_for(self._is_fresh, timeout=OLDEST_LOOK):
+                # The database hangs: one wait now and then, not one per request.
+                self._give_up_until = time.monotonic() + 10 * OLDEST_LOOK
+
+    def _start(self) -> None:
+        """Have the thread look now."""
         with self._turn:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
@@ -226,21 +251,20 @@ class Keeper:
                 )
                 self._thread.start()
             self._wake.set()
-            if not self._turn.wait_for(self._is_fresh, timeout=OLDEST_LOOK):
-                # The database hangs: one wait now and then, not one per request.
-                self._give_up_until = time.monotonic() + 10 * OLDEST_LOOK
 
     def _run(self) -> None:
         me = threading.current_thread()
+        pause = OLDEST_LOOK
         while me is self._thread:
             try:
                 self._wake.clear()
                 self.look()
+                pause = conf.current().RULES_POLL or OLDEST_LOOK
             except Exception:
                 logger.exception("Looking for changed rules failed.")
             finally:
                 databases.close_all()  # this thread's own
-            self._wake.wait(conf.current().RULES_POLL or OLDEST_LOOK)
+            self._wake.wait(pause)
 
 
 keeper = Keeper()
@@ -253,13 +277,8 @@ def token_key() -> str:
 
 def publish() -> None:
     """Tell every process that the rules have changed. Call it after the change is committed."""
-    keeper.expire()
-    try:
-        connections.store().run([("SET", token_key(), secrets.token_hex(8))])
-    except StoreBusyError:
-        pass
-    except StoreError as error:
-        logger.warning("Redis could not be told of changed rules; it is made up for: %s", error)
+    if connections.is_shared():
+        keeper.publish()
 
 
 def publish_on_commit(*, using: str | None = None, **_: Any) -> None:
