@@ -6,7 +6,7 @@ For code that is no front door: `check` counts, `peek` looks, `reset` forgets.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -107,7 +107,8 @@ def decide(request: Any, places: Sequence[Place], walk: Walk) -> Decision:
         request: Django's or DRF's request.
         places: what asks.
         walk: what the request was asked before; a rule decided in it is not asked again. If this
-            decision refuses, what the walk counted before is given back.
+            decision refuses, what the walk counted before is given back; once it is refused,
+            nothing more is counted.
 
     Returns:
         The decision on these places alone; `walk.decision` has everything.
@@ -121,14 +122,19 @@ def decide(request: Any, places: Sequence[Place], walk: Walk) -> Decision:
     ]
     if without:
         taken, known = Decision(without), []  # refused before anything is counted
-    else:
+    elif walk.decision.allowed:
         taken = take(fresh) if fresh else Decision()
+    else:
+        # Refused already (DRF asks all throttles): only the wait is of interest, if there is one.
+        taken = look(fresh) if fresh and walk.decision.retry_after is not None else Decision()
     for answer in taken.answers:
         walk.answers[_question(answer.hit)] = answer
     if not taken.allowed:
         give_back(walk)
     walk.taken.append(taken)
-    answers = tuple(walk.answers[question] for question in dict.fromkeys(known))
+    answers = tuple(
+        walk.answers[question] for question in dict.fromkeys(known) if question in walk.answers
+    )
     return Decision(answers or taken.answers, taken.time_ms)
 
 
@@ -140,6 +146,14 @@ def take(hits: Sequence[Hit]) -> Decision:
         return by_policy(hits, wait_ms=max(connections.store().retry_in_ms, 1000))
     recorder.record(decision)
     return decision
+
+
+def look(hits: Sequence[Hit]) -> Decision:
+    """As `take`, but nothing is counted."""
+    try:
+        return connections.store().peek(hits)
+    except StoreError:
+        return by_policy(hits, wait_ms=max(connections.store().retry_in_ms, 1000))
 
 
 def by_policy(hits: Sequence[Hit], wait_ms: int) -> Decision:
@@ -211,10 +225,7 @@ def peek(
     hits, without = hits_of(request, [place])
     if without:
         return Decision(without)
-    try:
-        return connections.store().peek(hits)
-    except StoreError:
-        return by_policy(hits, wait_ms=max(connections.store().retry_in_ms, 1000))
+    return look(hits)
 
 
 def reset(
@@ -296,7 +307,7 @@ def code_rule(scope: str, key: str, methods: frozenset[str], rate: Rate) -> Rule
 @lru_cache(maxsize=4096)
 def observing(rule: Rule) -> Rule:
     """The same rule, counting and never refusing."""
-    return Rule(rule.id, rule.rate, rule.name, observe=True, when_down=rule.when_down)
+    return replace(rule, observe=True)
 
 
 def _question(hit: Hit) -> tuple[Any, ...]:
