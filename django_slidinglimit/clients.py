@@ -35,6 +35,8 @@ ACCEPTED = (
     'SLIDINGLIMIT["KEYS"]'
 )
 LONGEST = 128
+# More than an IPv6 address with brackets, zone and port takes; what is longer is none.
+LONGEST_ADDRESS = 100
 
 
 class Key(NamedTuple):
@@ -50,13 +52,17 @@ class Key(NamedTuple):
 def key(given: str | KeyFunction) -> Key:
     """The key that code names: a name, a callable `(group, request)`, or its dotted path.
 
+    Callables of one module and qualified name (those that a factory makes) count as one key; give
+    them a `__qualname__` each where one scope uses several. Lambdas are told apart by their line.
+
     Raises:
         ImproperlyConfigured: there is no such key; the message says what is accepted.
     """
     if callable(given):
-        name = f"{given.__module__}.{getattr(given, '__qualname__', type(given).__qualname__)}"
-        return _own(name, given)
-    if isinstance(given, str) and "." in given and not given.startswith(PREFIXES):
+        return _own(_name_of(given), given)
+    if not isinstance(given, str):
+        raise _unknown(given)
+    if "." in given and not given.startswith(PREFIXES) and given not in conf.current().KEYS:
         return _own(given, _load(given))
     return named(given)
 
@@ -70,13 +76,14 @@ def named(name: str) -> Key:
     found = _BUILT_IN.get(name)
     if found is not None:
         return Key(name, found)
-    source, colon, field = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if colon and field.strip() and source in _SOURCES:
-        field = field.strip().lower() if source == "header" else field.strip()
+    source, _, field = name.partition(":")
+    field = field.strip()
+    if field and source in _SOURCES:
+        field = field.lower() if source == "header" else field
         return _from_source(f"{source}:{field}", _SOURCES[source](field))
     path = conf.current().KEYS.get(name)
     if path is None:
-        raise ImproperlyConfigured(f"{name!r} is not a key. Known: {ACCEPTED}.")
+        raise _unknown(name)
     return _own(name, _load(path))
 
 
@@ -111,13 +118,14 @@ def address_of(request: HttpRequest) -> Address | None:
     header = "HTTP_" + settled.FORWARDED_HEADER.upper().replace("-", "_")
     forwarded = request.META.get(header)
     for entry in reversed(forwarded.split(",")) if forwarded else ():
+        if not entry.strip():
+            continue  # a list's empty elements do not count (RFC 9110, section 5.6.1)
         address = parse_address(entry)
         if address is None or not _trusted(address, settled.TRUSTED_PROXIES):
             return address
     return address  # every hop is a proxy of ours: the first of them asks
 
 
-@lru_cache(maxsize=4096)
 def parse_address(text: str) -> Address | None:
     """Read an address, with or without a port or a zone; IPv4-mapped IPv6 is IPv4.
 
@@ -125,6 +133,11 @@ def parse_address(text: str) -> Address | None:
         The address, or None if the text is none.
     """
     text = text.strip()
+    return _parse(text) if len(text) <= LONGEST_ADDRESS else None
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Address | None:
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
@@ -165,7 +178,7 @@ def _ip(_group: str, request: HttpRequest) -> Client | None:
 
 def _user(_group: str, request: HttpRequest) -> Client | None:
     user = getattr(request, "user", None)
-    if user is None or not user.is_authenticated:
+    if user is None or not user.is_authenticated or user.pk in (None, ""):
         return None
     return bounded("user", str(user.pk))
 
@@ -213,15 +226,27 @@ def _own(name: str, function: KeyFunction) -> Key:
         found = function(group, request)
         if found is None or found == "":
             return None
-        return found if isinstance(found, Client) else bounded(name, str(found))
+        kind, identity = found if isinstance(found, Client) else (name, found)
+        return bounded(kind, str(identity))
 
     return Key(name, find)
+
+
+def _name_of(function: KeyFunction) -> str:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    if name.endswith("<lambda>"):
+        name += f":{function.__code__.co_firstlineno}"
+    return f"{function.__module__}.{name}"
+
+
+def _unknown(given: object) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"{given!r} is not a key. Known: {ACCEPTED}.")
 
 
 def _load(path: str) -> KeyFunction:
     try:
         function = import_string(path)
-    except ImportError as exc:
+    except Exception as exc:  # a module may raise anything as it is imported
         raise ImproperlyConfigured(f"The key {path!r} cannot be imported: {exc}") from exc
     if not callable(function):
         raise ImproperlyConfigured(f"The key {path!r} is no callable (group, request).")

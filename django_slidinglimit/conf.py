@@ -62,7 +62,7 @@ def read() -> Conf:
     if "TRUSTED_PROXIES" in parts:
         proxies = [str(p) for p in parts["TRUSTED_PROXIES"]]
         parts["TRUST_UNIX_SOCKET"] = UNIX_SOCKET in proxies
-        parts["TRUSTED_PROXIES"] = tuple(ip_network(p) for p in proxies if p != UNIX_SOCKET)
+        parts["TRUSTED_PROXIES"] = tuple(_network(p) for p in proxies if p != UNIX_SOCKET)
     if "HEADERS" in parts:
         parts["HEADERS"] = tuple(parts["HEADERS"])
     return Conf(**parts)
@@ -86,6 +86,15 @@ def _forget(*, setting: str, **_: object) -> None:
 
 
 setting_changed.connect(_forget)
+
+
+def _network(text: str) -> Network:
+    """A network as addresses are compared with it: IPv4-mapped IPv6 is IPv4."""
+    network = ip_network(text)
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped is None or network.prefixlen < 96:
+        return network
+    return IPv4Network((mapped, network.prefixlen - 96))
 
 
 def _text(name: str, value: object) -> None:
