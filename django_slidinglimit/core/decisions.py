@@ -29,6 +29,7 @@ class Rule:
         name: what people and headers call it.
         observe: count and report, never refuse.
         when_down: what happens to a request when the store does not answer.
+        silent: an observing rule whose would-be refusals the view does not hear of, either.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Rule:
     name: str = ""
     observe: bool = False
     when_down: WhenDown = "allow"
+    silent: bool = False
 
 
 class Counter(NamedTuple):
@@ -116,8 +118,8 @@ class Decision:
 
     @property
     def limited(self) -> bool:
-        """Whether any rule, enforcing or observing, refuses."""
-        return not all(a.verdict.allowed for a in self.answers)
+        """Whether any rule, enforcing or observing, refuses; silent ones do not show."""
+        return not all(a.verdict.allowed or a.hit.rule.silent for a in self.answers)
 
     @property
     def enforced(self) -> tuple[Answer, ...]:
