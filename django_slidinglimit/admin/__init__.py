@@ -1,0 +1,4 @@
+"""The admin's pages; importing them registers them."""
+
+from . import rules as rules
+from . import usage as usage

@@ -1,0 +1,182 @@
+"""One line of the usage pages: a client under a rule, in the words that people read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.utils import quote
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+
+from django_slidinglimit.usage.reader import State
+from django_slidinglimit.usage.recorder import client_member, member_client, rule_field
+
+from . import charts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.contrib.admin import AdminSite
+    from django.http import HttpRequest
+
+    from django_slidinglimit.core.decisions import Client, Rule
+    from django_slidinglimit.usage.reader import RuleUsage, Standing
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+@dataclass(frozen=True)
+class Person:
+    """The user behind a client of the kind "user": a name, and a link to where it is edited."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A client under a rule.
+
+    Args:
+        usage: the rule and its last minutes.
+        standing: how the client stands with it.
+        person: the user behind it, if the one who looks may know.
+    """
+
+    usage: RuleUsage
+    standing: Standing
+    person: Person | None = None
+
+    @property
+    def client(self) -> Client:
+        return self.standing.client
+
+    @property
+    def label(self) -> str:
+        """The client in words."""
+        return label(self.client, self.person)
+
+    @property
+    def query(self) -> str:
+        """Its place in the client page's address: never in the path, which loses `..` and `//`."""
+        return client_query(self.client)
+
+    @cached_property
+    def id(self) -> str:
+        """An HTML id that stays the same from one refresh to the next."""
+        return blake2b(self.target.encode(), digest_size=8).hexdigest()
+
+    @property
+    def target(self) -> str:
+        """What the reset button sends; plain ASCII whatever the identity."""
+        return target(self.client, self.standing.rule)
+
+    @property
+    def bar(self) -> float:
+        return charts.bar(self.standing.used, self.standing.rule.rate.limit)
+
+    @property
+    def picture(self) -> charts.Picture:
+        return charts.picture(self.standing.rule.rate, self.standing.reading)
+
+    @property
+    def state_label(self) -> str:
+        return {
+            State.OK: _("ok"),
+            State.NEAR: _("near the limit"),
+            State.LIMITED: _("limited"),
+            State.OBSERVED: _("over, only observed"),
+        }[self.standing.state]
+
+    @property
+    def free_in(self) -> str:
+        """When the next request is admitted if nothing else arrives."""
+        wait = self.standing.verdict.retry_after
+        if wait is None:
+            return _("never")
+        return duration(wait) if wait else _("now")
+
+
+def target(client: Client, rule: Rule) -> str:
+    """A client and a rule as one text."""
+    return json.dumps([client_member(client), rule_field(rule)])
+
+
+def read_target(text: str) -> tuple[Client, str]:
+    """The client and the rule's field of such a text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = json.loads(text)
+    if not (isinstance(found, list) and [type(part) for part in found] == [str, str]):
+        raise ValueError(f"{text!r} names no client and rule.")
+    member, field = found
+    return member_client(member), field
+
+
+def client_query(client: Client) -> str:
+    """A client as the query of an address."""
+    return urlencode({part: printable(value) for part, value in client._asdict().items()})
+
+
+def label(client: Client, person: Person | None = None) -> str:
+    """A client in words."""
+    if person:
+        return f"{client.kind} {person.name}"
+    if client.identity:
+        return f"{client.kind} {printable(client.identity)}"
+    if client.kind == "global":
+        return _("all clients together")
+    return _("requests without identity (%(key)s)") % {"key": client.kind}
+
+
+def printable(text: str) -> str:
+    """A text without lone surrogates, which no page can be written with."""
+    return text.encode(errors="replace").decode()
+
+
+def duration(milliseconds: int) -> str:
+    """A time in its two greatest units, rounded up to whole seconds: "2 h 5 min"."""
+    left = -(-milliseconds // 1000)
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+        if len(parts) == 2 or (parts and not left):
+            break
+    return " ".join(parts)
+
+
+def people(
+    request: HttpRequest, site: AdminSite, clients: Iterable[Client]
+) -> dict[Client, Person]:
+    """The users behind clients, in one query; none if the one who looks may not see users."""
+    model = get_user_model()
+    admin = site._registry.get(model)
+    if admin is None or not admin.has_view_permission(request):
+        return {}
+    keys: dict[Any, Client] = {}
+    for client in clients:
+        if client.kind == "user":
+            try:
+                keys[model._meta.pk.to_python(client.identity)] = client
+            except ValidationError:
+                continue
+    found: dict[Client, Person] = {}
+    for user in model._default_manager.filter(pk__in=keys):
+        try:
+            name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
+            url = reverse(name, args=[quote(user.pk)], current_app=site.name)
+        except NoReverseMatch:
+            url = ""
+        found[keys[user.pk]] = Person(user.get_username(), url)
+    return found

@@ -1,0 +1,173 @@
+"""The rules in the admin: list, form, and actions that switch them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import ImproperlyConfigured
+from django.db import router, transaction
+from django.forms import Script
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from django_slidinglimit import conf
+from django_slidinglimit.models import Rule
+from django_slidinglimit.rules import compile_rule
+
+if TYPE_CHECKING:
+    from django.db.models import Field
+    from django.forms import Field as FormField
+    from django.forms import ModelForm
+    from django.http import HttpRequest
+
+    from django_slidinglimit.models import RuleQuerySet
+
+    ModelAdmin = admin.ModelAdmin[Rule]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+WHAT_A_RULE_DOES = _(
+    "Give either a scope or a path. An enforced rule of a scope replaces the rates that the code "
+    "sets there for the same key; with the key blank it replaces all of them. A rule with another "
+    "key adds a limit to them. Several rules must all admit. A rule of a path adds a limit too, "
+    "and bites only in views that use RuleThrottle."
+)
+BY_ADDRESS = ("ip", "user_or_ip")
+
+
+class RuleAdmin(ModelAdmin):
+    """Rules, with what is wrong with those that do not compile."""
+
+    list_display = ("name", "place", "rate", "methods_shown", "key_shown", "in_force")
+    list_filter = ("mode", "when_down", "no_identity")
+    search_fields = ("name", "description", "scope", "path", "key")
+    actions = ("enforce", "observe", "switch_off")
+    # The bar at the bottom has an inline style, which a strict Content-Security-Policy refuses.
+    actions_on_top = True
+    actions_on_bottom = False
+    readonly_fields = ("created", "updated")
+    fieldsets = (
+        (None, {"fields": ("name", "description")}),
+        (_("Where"), {"fields": ("scope", "path", "methods"), "description": WHAT_A_RULE_DOES}),
+        (_("How much, for whom"), {"fields": ("rate", "key", "mode")}),
+        (
+            _("When something is missing"),
+            {"fields": ("no_identity", "when_down", "created", "updated")},
+        ),
+    )
+
+    class Media:
+        css = {"all": ("django_slidinglimit/pages.css",)}  # noqa: RUF012
+        js = (Script("django_slidinglimit/rate.js", type="module"),)
+
+    def formfield_for_dbfield(
+        self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any
+    ) -> FormField | None:
+        formfield = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if formfield is not None and db_field.name == "rate":
+            formfield.widget.attrs.update(_echoes())
+        return formfield
+
+    @admin.display(description=_("place"), ordering="scope")
+    def place(self, rule: Rule) -> str:
+        kind = gettext("scope") if rule.scope else gettext("path")
+        return format_html(
+            '<span class="sl-kind">{}</span> <code>{}</code>', kind, rule.scope or rule.path
+        )
+
+    @admin.display(description=_("methods"), ordering="methods")
+    def methods_shown(self, rule: Rule) -> str:
+        return rule.methods or gettext("all")
+
+    @admin.display(description=_("key"), ordering="key")
+    def key_shown(self, rule: Rule) -> str:
+        return rule.key or gettext("as the place counts")
+
+    @admin.display(description=_("in force"), ordering="mode")
+    def in_force(self, rule: Rule) -> str:
+        problem = problem_of(rule)
+        if problem:
+            return format_html(
+                '<span class="sl-state sl-limited">{}</span> {}', gettext("left out:"), problem
+            )
+        states = {
+            Rule.Mode.ENFORCE: ("ok", gettext("enforced")),
+            Rule.Mode.OBSERVE: ("observed", gettext("only observed")),
+            Rule.Mode.OFF: ("off", gettext("off")),
+        }
+        return format_html('<span class="sl-state sl-{}">{}</span>', *states[Rule.Mode(rule.mode)])
+
+    @admin.action(description=_("Switch on: enforce selected rules"), permissions=("change",))
+    def enforce(self, request: HttpRequest, rules: RuleQuerySet) -> None:
+        self._switch(request, rules, Rule.Mode.ENFORCE)
+
+    @admin.action(description=_("Observe selected rules"), permissions=("change",))
+    def observe(self, request: HttpRequest, rules: RuleQuerySet) -> None:
+        self._switch(request, rules, Rule.Mode.OBSERVE)
+
+    @admin.action(description=_("Switch off selected rules"), permissions=("change",))
+    def switch_off(self, request: HttpRequest, rules: RuleQuerySet) -> None:
+        self._switch(request, rules, Rule.Mode.OFF)
+
+    def _switch(self, request: HttpRequest, rules: RuleQuerySet, mode: Rule.Mode) -> None:
+        with transaction.atomic(using=router.db_for_write(Rule)):
+            changed = list(rules.exclude(mode=mode))
+            found = Rule.objects.filter(pk__in=[rule.pk for rule in changed])
+            found.update(mode=mode, updated=timezone.now())
+            message = [{"changed": {"fields": [str(Rule._meta.get_field("mode").verbose_name)]}}]
+            LogEntry.objects.log_actions(cast("int", request.user.pk), changed, CHANGE, message)
+        count = len(changed)
+        told = ngettext(
+            "%(count)d rule is now set to %(mode)s.",
+            "%(count)d rules are now set to %(mode)s.",
+            count,
+        )
+        self.message_user(request, told % {"count": count, "mode": mode.value}, messages.SUCCESS)
+
+    def save_model(
+        self, request: HttpRequest, obj: Rule, form: ModelForm[Rule], change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        if obj.key in BY_ADDRESS and not _proxies_are_known():
+            told = gettext(
+                'This rule counts by address, and SLIDINGLIMIT["TRUSTED_PROXIES"] is empty: if '
+                "the site stands behind a proxy, all its visitors count as one client."
+            )
+            self.message_user(request, told, messages.WARNING)
+
+
+def problem_of(rule: Rule) -> str:
+    """Why a row does not compile and is left out; "" if it does."""
+    try:
+        compile_rule(rule)
+    except (ValueError, ImproperlyConfigured) as exc:
+        return str(exc)
+    return ""
+
+
+def _echoes() -> dict[str, str]:
+    """What rate.js says of a rate while it is typed."""
+    echoes = {
+        f"data-{unit}": gettext("{limit} requests in {seconds} s, about {rate} %(unit)s")
+        % {"unit": a_unit}
+        for unit, a_unit in (
+            ("second", gettext("a second")),
+            ("minute", gettext("a minute")),
+            ("hour", gettext("an hour")),
+            ("day", gettext("a day")),
+            ("week", gettext("a week")),
+        )
+    }
+    return {**echoes, "data-none": gettext("Refuses every request.")}
+
+
+def _proxies_are_known() -> bool:
+    settled = conf.current()
+    return bool(settled.TRUSTED_PROXIES) or settled.TRUST_UNIX_SOCKET
+
+
+admin.site.register(Rule, RuleAdmin)
