@@ -13,6 +13,7 @@ from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
@@ -222,6 +223,9 @@ def _from_source(name: str, read: Callable[[HttpRequest], str | None]) -> Key:
 
 
 def _own(name: str, function: KeyFunction) -> Key:
+    if iscoroutinefunction(function):  # each of its coroutines would be a client of its own
+        raise ImproperlyConfigured(f"The key {name!r} must be a plain function, not `async def`.")
+
     def find(group: str, request: HttpRequest) -> Client | None:
         found = function(group, request)
         if found is None or found == "":

@@ -384,6 +384,14 @@ def test_a_callable_gets_the_group_and_the_request() -> None:
     assert find(partial(tenant), request) == Client("functools.partial", "api/acme")
 
 
+def test_a_coroutine_function_is_no_key() -> None:
+    async def own(group: str, request: HttpRequest) -> str:
+        return "someone"
+
+    with pytest.raises(ImproperlyConfigured, match="must be a plain function"):
+        clients.key(own)
+
+
 def test_a_dotted_path_in_code_is_the_callable() -> None:
     request = get(HTTP_X_TENANT="acme")
     assert find(TENANT, request) == find(tenant, request)

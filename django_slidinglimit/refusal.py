@@ -1,0 +1,91 @@
+"""A decision that refuses -> the response: 429, as a page or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template import TemplateDoesNotExist, loader
+from django.utils.html import format_html
+from django.utils.translation import get_language, gettext, ngettext
+
+from . import headers
+
+if TYPE_CHECKING:
+    from .core.decisions import Decision
+
+TEMPLATE = "429.html"
+
+# For projects without a template of their own. As in django.views.defaults it is no template: it
+# must show under any TEMPLATES setting, and under any Content-Security-Policy.
+_PAGE = """<!doctype html>
+<html lang="{language}">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <title>{title}</title>
+</head>
+<body>
+  <h1>{title}</h1>
+  <p>{advice}</p>
+</body>
+</html>
+"""
+
+
+def response(request: Any, decision: Decision) -> HttpResponse:
+    """The answer to a refused request, without the decision's header fields.
+
+    The project's template 429.html is rendered with `decision` and `retry_after`, in seconds, None
+    when the request can never be admitted; without one a plain page says the same. Clients that
+    prefer JSON get `{"detail": ..., "retry_after": ...}`.
+
+    Args:
+        request: Django's or DRF's request.
+        decision: a decision that is not allowed.
+    """
+    wait = decision.retry_after
+    if wait is not None:
+        wait = max(1, headers.seconds(wait))  # as Retry-After says it
+    if _prefers_json(request):
+        told = {"detail": gettext("Too many requests."), "retry_after": wait}
+        return JsonResponse(told, status=429)
+    return HttpResponse(_page(request, decision, wait), status=429)
+
+
+def in_words(seconds: int) -> str:
+    """A wait such as "12 seconds" or "3 minutes"; rounded up, so that waiting so long suffices."""
+    if seconds < 120:
+        return ngettext("%d second", "%d seconds", seconds) % seconds
+    minutes = -(-seconds // 60)
+    if minutes < 120:
+        return ngettext("%d minute", "%d minutes", minutes) % minutes
+    hours = -(-minutes // 60)
+    if hours < 48:
+        return ngettext("%d hour", "%d hours", hours) % hours
+    days = -(-hours // 24)
+    return ngettext("%d day", "%d days", days) % days
+
+
+def _prefers_json(request: Any) -> bool:
+    # DRF has negotiated already: by Accept, and by ?format= and the path's suffix, too.
+    renderer = getattr(request, "accepted_renderer", None)
+    if renderer is not None:
+        return bool(renderer.format == "json")
+    preferred = request.get_preferred_type(["text/html", "application/json"])
+    return bool(preferred == "application/json")
+
+
+def _page(request: Any, decision: Decision, wait: int | None) -> str:
+    try:
+        template = loader.get_template(TEMPLATE)
+    except TemplateDoesNotExist:
+        if wait is None:
+            advice = gettext("This request cannot be admitted, however long you wait.")
+        else:
+            advice = gettext("Try again in %(wait)s.") % {"wait": in_words(wait)}
+        title = gettext("Too many requests")
+        return format_html(_PAGE, language=get_language() or "en", title=title, advice=advice)
+    # Context processors want Django's own request.
+    asked = request if isinstance(request, HttpRequest) else request._request
+    return template.render({"decision": decision, "retry_after": wait}, asked)

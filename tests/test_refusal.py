@@ -1,0 +1,146 @@
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.http import HttpRequest
+from django.template import TemplateDoesNotExist
+from django.test import RequestFactory, override_settings
+from django.utils import translation
+from rest_framework.renderers import BrowsableAPIRenderer, JSONRenderer
+from rest_framework.request import Request
+
+from django_slidinglimit import refusal
+from django_slidinglimit.core.decisions import Answer, Client, Decision, Hit, Rule, Verdict
+from django_slidinglimit.core.rates import Rate
+
+
+def refused(retry_after: int | None) -> Decision:
+    """A decision that refuses for so many milliseconds."""
+    hit = Hit(Rule("r", Rate(5, 60_000)), Client("ip", "192.0.2.1"))
+    return Decision((Answer(hit, Verdict(False, 5, 0, retry_after, 0), None),))
+
+
+def get(accept: str = "*/*") -> HttpRequest:
+    return RequestFactory().get("/", headers={"accept": accept})
+
+
+def templates(**sources: str) -> Any:
+    loader = ("django.template.loaders.locmem.Loader", sources)
+    return override_settings(
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "OPTIONS": {
+                    "loaders": [loader],
+                    "context_processors": ["django.template.context_processors.request"],
+                },
+            }
+        ]
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_template() -> Iterator[None]:
+    with override_settings(TEMPLATES=[]):
+        yield
+
+
+def test_without_a_template_or_an_engine_a_plain_page_says_when_to_try_again() -> None:
+    response = refusal.response(get(), refused(11_001))
+    page = response.content.decode()
+    assert response.status_code == 429
+    assert response["Content-Type"] == "text/html; charset=utf-8"
+    assert "<title>Too many requests</title>" in page
+    assert "<p>Try again in 12 seconds.</p>" in page
+    assert "style" not in page
+    assert "script" not in page
+
+
+def test_the_plain_page_says_so_when_waiting_does_not_help() -> None:
+    page = refusal.response(get(), refused(None)).content.decode()
+    assert "cannot be admitted, however long you wait" in page
+    assert "Try again" not in page
+
+
+def test_the_plain_page_names_its_language() -> None:
+    with translation.override("de"):
+        assert '<html lang="de">' in refusal.response(get(), refused(1)).content.decode()
+    with translation.override(None):
+        assert '<html lang="en">' in refusal.response(get(), refused(1)).content.decode()
+
+
+def test_the_projects_template_gets_the_decision_the_wait_and_the_request() -> None:
+    source = "{{ retry_after }} {{ decision.allowed }} {{ request.path }}"
+    with templates(**{"429.html": source}):
+        response = refusal.response(get(), refused(11_001))
+    assert response.status_code == 429
+    assert response.content == b"12 False /"
+
+
+def test_a_fault_in_the_projects_template_is_not_hidden() -> None:
+    with (
+        templates(**{"429.html": '{% extends "absent.html" %}'}),
+        pytest.raises(TemplateDoesNotExist, match=r"absent\.html"),
+    ):
+        refusal.response(get(), refused(1))
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_json"),
+    [
+        ("*/*", False),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", False),
+        ("application/json", True),
+        ("application/json, text/html;q=0.9", True),
+        ("application/json;q=0.5, text/html", False),
+        ("image/png", False),
+        ("rubbish", False),
+    ],
+)
+def test_who_prefers_json_gets_json(accept: str, is_json: bool) -> None:
+    response = refusal.response(get(accept), refused(1))
+    assert (response["Content-Type"] == "application/json") is is_json
+
+
+def test_json_tells_the_wait_in_whole_seconds() -> None:
+    for wait, told in ((1, 1), (1000, 1), (11_001, 12), (None, None)):
+        response = refusal.response(get("application/json"), refused(wait))
+        assert json.loads(response.content) == {
+            "detail": "Too many requests.",
+            "retry_after": told,
+        }
+
+
+def test_what_drf_negotiated_goes_before_accept() -> None:
+    request: Any = Request(get("text/html"))
+    request.accepted_renderer = JSONRenderer()
+    assert refusal.response(request, refused(1))["Content-Type"] == "application/json"
+    request = Request(get("application/json"))
+    request.accepted_renderer = BrowsableAPIRenderer()
+    assert refusal.response(request, refused(1))["Content-Type"].startswith("text/html")
+
+
+def test_under_drf_the_template_gets_djangos_request() -> None:
+    inner = get()
+    with templates(**{"429.html": "{{ request.path }} {{ retry_after }}"}):
+        assert refusal.response(Request(inner), refused(1)).content == b"/ 1"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (1, "1 second"),
+        (119, "119 seconds"),
+        (120, "2 minutes"),
+        (121, "3 minutes"),
+        (7140, "119 minutes"),
+        (7141, "2 hours"),
+        (47 * 3600, "47 hours"),
+        (47 * 3600 + 1, "2 days"),
+        (14 * 86400, "14 days"),
+    ],
+)
+def test_a_wait_in_words_is_never_shorter_than_the_wait(seconds: int, words: str) -> None:
+    with translation.override("en"):
+        assert refusal.in_words(seconds) == words
