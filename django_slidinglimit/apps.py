@@ -20,4 +20,5 @@ class SlidingLimitConfig(AppConfig):
             signal.connect(rules.publish_on_commit, sender=models.Rule)
             signal.connect(rules.publish_on_commit, sender=models.Usage)
         signals.rules_changed.connect(rules.publish_on_commit)
+        signals.store_changed.connect(rules.expire_when_back)
         post_migrate.connect(rules.publish_on_commit, sender=self)

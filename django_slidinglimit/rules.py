@@ -148,9 +148,8 @@ class Keeper:
         self._looked = float("-inf")  # when the last finished look began
         self._not_before = float("-inf")  # looks that began earlier are too old: a local edit
         self._give_up_until = float("-inf")
-        self._dirty = False  # the rows are known to differ from the rules
+        self._dirty = False  # rows may have changed, whatever the token says
         self._untold = False  # Redis is not told yet of a change made here
-        self._redis_away = False
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._turn = threading.Condition()
@@ -163,15 +162,17 @@ class Keeper:
             self._catch_up()
         return self.rules
 
+    def expire(self) -> None:
+        """Have the next look load the rows."""
+        self._dirty = True
+
     def publish(self) -> None:
         """Tell every process that the rules have changed; made up for if Redis is away."""
-        self._dirty = True
+        self.expire()
         self._not_before = time.monotonic()  # the next decision here looks first
         try:
             self._tell()
-        except StoreError as error:
-            if not self._untold:
-                logger.warning("Redis cannot be told yet that rules have changed: %s", error)
+        except StoreError:  # the breaker has told of it
             self._untold = True
             if conf.current().RULES_POLL:
                 self._start()
@@ -184,20 +185,17 @@ class Keeper:
     def look(self) -> None:
         """Compare the token, and load the rows if it differs or a load is due."""
         began = time.monotonic()
-        token, answered = self.rules.token, False
+        token = self.rules.token
         untold, self._untold = self._untold, False
         try:
             if untold:
                 self._tell()
             # Before the rows: rows older than their token would never be loaded again.
             token = connections.store().run([("GET", token_key())])[0]
-            answered = True
         except StoreError:
             self._untold |= untold
-        came_back = answered and self._redis_away
-        self._redis_away = not answered
         due = self._loaded is None or began - self._loaded >= RELOAD
-        if due or came_back or self._dirty or token != self.rules.token:
+        if due or self._dirty or token != self.rules.token:
             self._dirty = False
             if self._load(token):
                 self._loaded = began
@@ -288,6 +286,12 @@ def publish_on_commit(*, using: str | None = None, **_: Any) -> None:
     savepoint that is rolled back.
     """
     transaction.on_commit(partial(publish), using=using or database(), robust=True)
+
+
+def expire_when_back(*, error: StoreError | None, **_: Any) -> None:
+    """Receiver of store_changed: while Redis was away it could not be told of changes."""
+    if error is None:
+        keeper.expire()
 
 
 def _after_fork() -> None:
