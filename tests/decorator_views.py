@@ -10,7 +10,7 @@ from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
-from rest_framework.decorators import action, api_view
+from rest_framework.decorators import action, api_view, throttle_classes
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -18,6 +18,7 @@ from rest_framework.viewsets import ViewSet
 
 from django_slidinglimit import limiter
 from django_slidinglimit.decorators import ratelimit
+from django_slidinglimit.throttling import UserRateThrottle
 
 soft = ratelimit("soft", rate="3/min", block=False)
 hard = ratelimit("hard", rate="10/min")
@@ -233,6 +234,11 @@ async def async_user(request: HttpRequest) -> HttpResponse:
     return HttpResponse()
 
 
+@ratelimit("async raises", rate="1/min")
+async def async_raises(request: HttpRequest) -> HttpResponse:
+    raise RuntimeError("the view's own")
+
+
 @method_decorator(ratelimit("async class", rate="2/min"), name="dispatch")
 class AsyncClass(View):
     async def get(self, request: HttpRequest) -> HttpResponse:
@@ -280,6 +286,25 @@ def drf_outside(request: Request) -> Response:
 @ratelimit(rate="1/min")
 @api_view(["GET"])
 def drf_outside_too(request: Request) -> Response:
+    return Response()
+
+
+class TwoADay(UserRateThrottle):
+    scope = "throttle"
+    rate = "2/day"
+
+
+@ratelimit("around", rate="9/day")
+@api_view(["GET"])
+@throttle_classes([TwoADay])
+def drf_throttled(request: Request) -> Response:
+    return Response()
+
+
+@api_view(["GET"])
+@throttle_classes([TwoADay])
+@ratelimit("within", rate="1/day")
+def drf_throttled_around(request: Request) -> Response:
     return Response()
 
 
@@ -342,6 +367,8 @@ urlpatterns = [
     path("drf-soft/", drf_soft),
     path("drf-outside/", drf_outside),
     path("drf-outside-too/", drf_outside_too),
+    path("drf-throttled/", drf_throttled),
+    path("drf-throttled-around/", drf_throttled_around),
     path("drf-list/", Views.as_view({"get": "list"})),
     path("drf-extra/", Views.as_view({"get": "extra"})),
     path("drf-dispatch/", DispatchedAPI.as_view()),

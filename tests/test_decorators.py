@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from asgiref.testing import ApplicationCommunicator
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
 from django.core.exceptions import ImproperlyConfigured
@@ -253,6 +254,17 @@ def test_a_rule_under_a_soft_decorator_shows_in_limited(client: Client) -> None:
     assert client.get("/soft-until-a-rule/").content == b"limited=True allowed=True"
 
 
+def test_when_redis_is_away_code_lets_through_and_a_rule_may_refuse(client: Client) -> None:
+    nowhere = {**settings.CACHES["default"], "LOCATION": "unix:///nowhere/redis.sock"}
+    with override_settings(CACHES={"default": nowhere}):
+        passed = statuses(client, "/plain/", 3)
+        Rule.objects.create(name="r", scope="plain", rate="9/min", when_down="deny")
+        refused = client.get("/plain/")
+    assert passed == [200, 200, 200]
+    assert refused.status_code == 429
+    assert int(refused["Retry-After"]) >= 1
+
+
 # block=False
 
 
@@ -454,6 +466,18 @@ def test_async_soft_3_over_hard_10_admits_10_of_50() -> None:
     assert limited == [False] * 3 + [True] * 7
 
 
+def test_an_async_view_that_raises_is_counted_and_leaves_no_walk() -> None:
+    request = get()
+
+    async def main() -> int:
+        with pytest.raises(RuntimeError, match="the view's own"):
+            await views.async_raises(request)
+        assert limiter.walk_of(request) is None
+        return (await views.async_raises(request)).status_code
+
+    assert run(main) == 429
+
+
 def test_an_async_view_may_be_limited_by_user() -> None:
     """The key loads the user from the database, which the event loop may not."""
     user = User.objects.create_user("someone")
@@ -530,6 +554,23 @@ def test_drf_function_views_decorated_outside_have_limits_of_their_own(client: C
 def test_a_drf_view_may_be_limited_at_dispatch(client: Client) -> None:
     assert client.get("/drf-dispatch/").json() == {"limited": False}
     assert client.get("/drf-dispatch/").status_code == 429
+
+
+def test_what_was_counted_around_a_drf_view_is_given_back_when_a_throttle_refuses(
+    client: Client,
+) -> None:
+    assert statuses(client, "/drf-throttled/", 5) == [200, 200, 429, 429, 429]
+    assert used(get(), "around", "9/day") == 2
+    policies = client.get("/drf-throttled/")["RateLimit-Policy"]
+    assert policies == '"around";q=9;w=86400, "throttle";q=2;w=86400'
+
+
+def test_what_throttles_counted_is_given_back_when_a_decorator_within_refuses(
+    client: Client,
+) -> None:
+    assert statuses(client, "/drf-throttled-around/", 4) == [200, 429, 429, 429]
+    assert client.get("/drf-throttled/").status_code == 200
+    assert client.get("/drf-throttled/").status_code == 429
 
 
 def test_a_refusal_inside_drf_is_in_the_format_that_drf_negotiated(client: Client) -> None:
