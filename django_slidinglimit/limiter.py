@@ -12,9 +12,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from . import clients, connections, rules
-from .core.decisions import Answer, Client, Decision, Hit, Rule, Verdict
+from .core.decisions import Answer, Client, Counter, Decision, Hit, Rule, Verdict
 from .core.rates import Rate
 from .core.stores import StoreError, refunded
+from .core.window import judge
 from .usage import recorder
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from .clients import Key, KeyFunction
     from .rules import RuleSet, StoredRule
+
+# What makes two hits the same question: counter, limit, and whether the rule observes.
+Question = tuple[Counter, int, bool]
 
 # Where a walk is kept on the request.
 _WALK = "_slidinglimit_walk"
@@ -57,16 +61,33 @@ class Place:
 
 @dataclass(slots=True)
 class Walk:
-    """What one request has been asked so far: no rule is decided twice, whoever asks."""
+    """What one request has been asked so far: no rule is decided twice, whoever asks.
 
-    answers: dict[tuple[Any, ...], Answer] = field(default_factory=dict)
+    `taken` holds what can still be given back.
+    """
+
+    answers: dict[Question, Answer] = field(default_factory=dict)
     taken: list[Decision] = field(default_factory=list)
+    time_ms: int | None = None
 
     @property
     def decision(self) -> Decision:
         """Everything decided so far, as one."""
-        times = [decision.time_ms for decision in self.taken if decision.time_ms is not None]
-        return Decision(tuple(self.answers.values()), times[-1] if times else None)
+        return self.about(self.answers)
+
+    def about(self, questions: Iterable[Question]) -> Decision:
+        """What was decided on some questions; one that was not asked is passed over."""
+        answers = self.answers
+        return Decision(tuple(answers[q] for q in questions if q in answers), self.time_ms)
+
+    def knows(self, question: Question, hit: Hit) -> bool:
+        """Whether a question is answered, for as much as the hit costs."""
+        answer = self.answers.get(question)
+        return answer is not None and answer.hit.cost >= hit.cost
+
+    def charged(self, counter: Counter) -> int:
+        """What was counted on a counter so far."""
+        return sum(decision.charges.get(counter, 0) for decision in self.taken)
 
 
 def walk_of(request: Any) -> Walk | None:
@@ -114,55 +135,68 @@ def decide(request: Any, places: Sequence[Place], walk: Walk) -> Decision:
         The decision on these places alone; `walk.decision` has everything.
     """
     hits, without = hits_of(request, places)
-    known = [_question(hit) for hit in hits]
-    fresh = [
-        _uncharged(hit, walk)
-        for hit, question in zip(hits, known, strict=True)
-        if question not in walk.answers
-    ]
-    if without:
-        taken, known = Decision(without), []  # refused before anything is counted
-    elif walk.decision.allowed:
-        taken = take(fresh) if fresh else Decision()
+    taken = Decision()
+    if without:  # refused, whatever the counters hold
+        asked = {_question(answer.hit): answer.hit for answer in without}
+        walk.answers |= zip(asked, without, strict=True)
     else:
-        # Refused already (DRF asks all throttles): only the wait is of interest, if there is one.
-        taken = look(fresh) if fresh and walk.decision.retry_after is not None else Decision()
-    for answer in taken.answers:
-        walk.answers[_question(answer.hit)] = answer
-    if not taken.allowed:
+        asked = _questions(hits)
+        fresh = {q: hit for q, hit in asked.items() if not walk.knows(q, hit)}
+        taken = _ask([_rest(hit, walk) for hit in fresh.values()], walk.decision)
+        for (question, hit), answer in zip(fresh.items(), taken.answers, strict=False):
+            walk.answers[question] = _whole(answer, hit, walk)
+    walk.time_ms = taken.time_ms or walk.time_ms
+    if not walk.about(asked).allowed:
         give_back(walk)
     walk.taken.append(taken)
-    answers = tuple(
-        walk.answers[question] for question in dict.fromkeys(known) if question in walk.answers
-    )
-    return Decision(answers or taken.answers, taken.time_ms)
+    return walk.about(asked)
+
+
+def _ask(hits: Sequence[Hit], before: Decision) -> Decision:
+    if before.allowed:
+        return take(hits)
+    # Refused already (DRF asks all throttles): only the wait is of interest, if there is one.
+    return Decision() if before.retry_after is None else look(hits)
 
 
 def take(hits: Sequence[Hit]) -> Decision:
-    """Ask the store; where it does not answer, each rule's own choice does."""
+    """Ask the store and count; where it does not answer, each rule's own choice does."""
+    if not hits:
+        return Decision()
     try:
         decision = connections.store().take(hits)
     except StoreError:
-        return by_policy(hits, wait_ms=max(connections.store().retry_in_ms, 1000))
+        return by_policy(hits, connections.store().retry_in_ms)
     recorder.record(decision)
     return decision
 
 
 def look(hits: Sequence[Hit]) -> Decision:
-    """As `take`, but nothing is counted."""
+    """As `take`, counting nothing."""
+    if not hits:
+        return Decision()
     try:
         return connections.store().peek(hits)
     except StoreError:
-        return by_policy(hits, wait_ms=max(connections.store().retry_in_ms, 1000))
+        return by_policy(hits, connections.store().retry_in_ms)
 
 
 def by_policy(hits: Sequence[Hit], wait_ms: int) -> Decision:
-    """What the rules chose for when the store does not answer; any that denies wins."""
+    """What the rules chose for when the store does not answer; any that denies wins.
+
+    What no counter would ever admit is refused all the same.
+
+    Args:
+        hits: what was asked.
+        wait_ms: milliseconds until the store is tried again; a refusal's wait is at least 1 s.
+    """
     answers = []
     for hit in hits:
         limit = hit.rule.rate.limit
-        if hit.rule.when_down == "deny" and not hit.rule.observe:
-            verdict = Verdict(False, limit, 0, wait_ms, 0)
+        if hit.cost > limit:
+            verdict = Verdict(False, limit, 0, None, 0)
+        elif hit.rule.when_down == "deny" and not hit.rule.observe:
+            verdict = Verdict(False, limit, 0, max(wait_ms, 1000), 0)
         else:
             verdict = Verdict(True, limit, limit, 0, 0)
         answers.append(Answer(hit, verdict, None))
@@ -223,9 +257,7 @@ def peek(
     """
     place = Place(scope, clients.key(key), Rate.parse(rate), cost=cost)
     hits, without = hits_of(request, [place])
-    if without:
-        return Decision(without)
-    return look(hits)
+    return Decision(without) if without else look(hits)
 
 
 def reset(
@@ -242,7 +274,8 @@ def reset(
     """
     place = Place(scope, clients.key(key), Rate.parse(rate))
     hits, _ = hits_of(request, [place])
-    connections.store().reset(hits)
+    if hits:
+        connections.store().reset(hits)
 
 
 def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Answer, ...]]:
@@ -253,29 +286,29 @@ def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Ans
     for place in places:
         if place.methods and request.method not in place.methods:
             continue
-        for rule, client, no_identity in _apply(place, request, current):
+        for rule, key, client, no_identity in _apply(place, request, current):
             if place.observe:
                 rule = observing(rule)
             if client is None and no_identity == "allow":
                 continue
             if client is None and no_identity == "refuse":
                 if not rule.observe:
-                    hit = Hit(rule, Client(place.key.name, ""), place.cost)
+                    hit = Hit(rule, Client(key.name, ""), place.cost)
                     verdict = Verdict(False, rule.rate.limit, 0, None, 0)
                     without.append(Answer(hit, verdict, None))
                 continue
-            client = client or clients.without_identity(place.key.name)
+            client = client or clients.without_identity(key.name)
             hits.append(Hit(rule, client, place.cost))
     return hits, tuple(without)
 
 
 def _apply(
     place: Place, request: Any, current: RuleSet
-) -> Iterator[tuple[Rule, Client | None, str]]:
-    """The rules at a place, each with its client and what happens where there is none.
+) -> Iterator[tuple[Rule, Key, Client | None, str]]:
+    """The rules at a place, each with its key and client, and what happens where there is none.
 
     An enforcing rule of the scope replaces the code's own if it counts the same clients; one of
-    another key adds to it; an observing one counts beside it.
+    another key adds to it; an observing one, and one of a path, counts beside it.
     """
     stored: list[StoredRule] = current.for_scope(place.scope, request.method)
     if place.by_path:
@@ -287,13 +320,15 @@ def _apply(
     exempt = client is None and place.needs_identity
     for rule in stored:
         if rule.key is None or rule.key.name == place.key.name:
-            code = code and rule.rule.observe
+            code = code and (rule.rule.observe or rule.path is not None)
             if not exempt:
-                yield rule.rule, client, rule.no_identity
+                yield rule.rule, place.key, client, rule.no_identity
         else:
-            yield rule.rule, rule.key.find(place.scope, request), rule.no_identity
+            found = rule.key.find(place.scope, request)
+            yield rule.rule, rule.key, found, rule.no_identity
     if code and not exempt and place.rate is not None:
-        yield code_rule(place.scope, place.key.name, place.methods, place.rate), client, "together"
+        own = code_rule(place.scope, place.key.name, place.methods, place.rate)
+        yield own, place.key, client, "together"
 
 
 @lru_cache(maxsize=4096)
@@ -310,13 +345,35 @@ def observing(rule: Rule) -> Rule:
     return replace(rule, observe=True)
 
 
-def _question(hit: Hit) -> tuple[Any, ...]:
+def _question(hit: Hit) -> Question:
     return (hit.counter, hit.rule.rate.limit, hit.rule.observe)
 
 
-def _uncharged(hit: Hit, walk: Walk) -> Hit:
-    """A hit on a counter that the walk has charged already asks only for the rest."""
-    charged = max(
-        (a.charged for a in walk.answers.values() if a.hit.counter == hit.counter), default=0
-    )
-    return Hit(hit.rule, hit.client, max(0, hit.cost - charged)) if charged else hit
+def _questions(hits: Sequence[Hit]) -> dict[Question, Hit]:
+    """The hits without doubles; of the same question, the one of the greatest cost."""
+    asked: dict[Question, Hit] = {}
+    for hit in hits:
+        question = _question(hit)
+        if question not in asked or hit.cost > asked[question].cost:
+            asked[question] = hit
+    return asked
+
+
+def _rest(hit: Hit, walk: Walk) -> Hit:
+    """What a hit asks beyond what the walk has counted on its counter before."""
+    before = walk.charged(hit.counter)
+    return Hit(hit.rule, hit.client, max(0, hit.cost - before)) if before else hit
+
+
+def _whole(answer: Answer, hit: Hit, walk: Walk) -> Answer:
+    """The answer to a hit whose rest was asked, as if the walk had asked all of it now.
+
+    So that it tells the right wait, and the right rest after all was given back.
+    """
+    before, reading = walk.charged(hit.counter), answer.reading
+    if not before or reading is None or reading.current < before:  # less: another window began
+        return answer._replace(hit=hit)
+    hit = Hit(hit.rule, hit.client, max(hit.cost, before))
+    reading = reading._replace(current=reading.current - before)
+    charged = before + answer.charged
+    return Answer(hit, judge(hit.rule.rate, reading, hit.cost, charged), reading, charged)

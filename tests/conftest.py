@@ -15,6 +15,7 @@ import pytest
 from django.conf import settings
 from redis import Redis
 
+from django_slidinglimit.usage import recorder
 from example_project.server import (
     EmbeddedServer,
     ServerError,
@@ -70,7 +71,8 @@ def redis_client(redis_server: EmbeddedServer) -> Iterator[Redis]:
 
 @pytest.fixture(autouse=True)
 def empty_redis(redis_client: Redis) -> None:
-    """Each test finds the server empty."""
+    """Each test finds the server empty, and nothing from earlier tests is still to be written."""
+    recorder.forget()
     redis_client.flushall()
 
 

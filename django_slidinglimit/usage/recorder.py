@@ -15,6 +15,8 @@ import json
 import logging
 import os
 import threading
+from heapq import heappush, heapreplace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
@@ -27,7 +29,6 @@ from django_slidinglimit.core.window import used
 
 if TYPE_CHECKING:
     from django_slidinglimit.core.decisions import Answer, Decision
-    from django_slidinglimit.core.window import Reading
 
 logger = logging.getLogger("django_slidinglimit")
 
@@ -35,8 +36,13 @@ FLUSH_SECONDS = 1.0
 KEEP_SECONDS = 3600
 # Busiest clients kept a rule and minute, here and in Redis.
 MOST_CLIENTS = 1000
-# Rules kept between two flushes: a rate of the project's own making may differ with every client.
+# Kept between two flushes: rules (a rate of the project's own making may differ with every client)
+# and clients of all of them together, save for a few that each rule may always have.
 MOST_RULES = 500
+MOST_CLIENTS_IN_ALL = 10_000
+FEW_CLIENTS = 10
+# Clients sent in one exchange, so that each stays far from the deadline.
+BATCH = 2000
 
 
 def rule_field(rule: Rule) -> str:
@@ -84,8 +90,9 @@ class Recorder:
 
     def __init__(self) -> None:
         self._tally: dict[tuple[int, Rule], _Minute] = {}
+        self._clients = 0  # in the tally, all rules together
         self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
+        self._stopped = threading.Event()
         self._lock = threading.Lock()  # never held across a trip
 
     def record(self, decision: Decision) -> None:
@@ -104,86 +111,128 @@ class Recorder:
                     if len(self._tally) >= MOST_RULES:
                         continue
                     tally = self._tally[minute, rule] = _Minute()
-                tally.add(answer, answer.reading, allowed)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="slidinglimit-usage", daemon=True
-                )
-                self._thread.start()
+                tally.count(answer, allowed)
+                value = used(rule.rate, answer.reading) + answer.charged
+                room = self._clients < MOST_CLIENTS_IN_ALL
+                self._clients += tally.rank(answer.hit.client, value, room)
+            if self._thread is None and not self._stopped.is_set():
+                self._start()
 
     def flush(self) -> None:
-        """Write the tally to Redis in one pipeline, and begin a new one.
+        """Write the tally to Redis, and begin a new one.
+
+        It goes past the breaker: statistics must not make this process decide by policy.
 
         Raises:
-            StoreError: Redis does not answer; this tally is lost.
+            StoreError: Redis does not answer; this tally, or the rest of it, is lost.
         """
         with self._lock:
-            tally, self._tally = self._tally, {}
-        store = connections.store()
-        commands: list[tuple[Any, ...]] = []
+            tally, self._tally, self._clients = self._tally, {}, 0
+        store = connections.store().store
+        batch: list[tuple[Any, ...]] = []
+        clients = 0
         for (minute, rule), counts in tally.items():
-            base = minute_base(store.prefix, minute)
-            field = rule_field(rule)
-            commands.append(("HSET", f"{base}rules", field, rule.name))
-            for what in ("allowed", "refused", "would"):
-                if getattr(counts, what):
-                    count = getattr(counts, what)
-                    commands.append(("HINCRBY", f"{base}counts", f"{field}:{what}", count))
-            top = f"{base}top:{field}"
-            scored = [x for c, value in counts.clients.items() for x in (value, client_member(c))]
-            commands.append(("ZADD", top, "GT", *scored))
-            commands.append(("ZREMRANGEBYRANK", top, 0, -MOST_CLIENTS - 1))
-            commands += [
-                ("EXPIRE", key, KEEP_SECONDS) for key in (f"{base}rules", f"{base}counts", top)
-            ]
-        store.run(commands)
+            batch += counts.commands(minute_base(store.prefix, minute), rule)
+            clients += len(counts.clients)
+            if clients >= BATCH:
+                store.run(batch)
+                batch, clients = [], 0
+        if batch:
+            store.run(batch)
 
     def stop(self) -> None:
-        """End the thread; the next decision starts another."""
-        self._thread = None
-        self._wake.set()
+        """Record no more; what is not yet written never will be."""
+        with self._lock:
+            self._stopped.set()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(FLUSH_SECONDS)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="slidinglimit-usage", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # none to be had, at the latest when Python shuts down
+            return
+        self._thread = thread
 
     def _run(self) -> None:
-        me = threading.current_thread()
-        while me is self._thread:
-            self._wake.wait(FLUSH_SECONDS)
+        while not self._stopped.wait(FLUSH_SECONDS):
             self._flush_quietly()
 
     def _flush_quietly(self) -> None:
         try:
             self.flush()
         except StoreError:
-            pass  # the breaker has told of it; the counts of a second are lost
+            pass  # a decision will tell of it; the counts of a second are lost
         except Exception:
             logger.exception("Recording usage failed.")
 
 
 class _Minute:
-    """One rule's decisions in one minute."""
+    """One rule's decisions in one minute, and its busiest clients with their greatest values."""
 
-    __slots__ = ("allowed", "clients", "refused", "would")
+    __slots__ = ("_order", "allowed", "clients", "refused", "would")
 
     def __init__(self) -> None:
         self.allowed = 0
         self.refused = 0
         self.would = 0
         self.clients: dict[Client, int] = {}
+        # The clients as a heap, by values that may have grown since.
+        self._order: list[tuple[int, Client]] = []
 
-    def add(self, answer: Answer, reading: Reading, allowed: bool) -> None:
+    def count(self, answer: Answer, allowed: bool) -> None:
         """Count an answer of a decision that was allowed or not."""
         if not answer.verdict.allowed:
-            if allowed:
-                self.would += 1
-            else:
+            if not answer.hit.rule.observe:
                 self.refused += 1
+            elif allowed:
+                self.would += 1
         elif allowed:
             self.allowed += 1
-        client = answer.hit.client
-        value = used(answer.hit.rule.rate, reading) + answer.charged
-        if client in self.clients:
-            self.clients[client] = max(value, self.clients[client])
-        elif len(self.clients) < MOST_CLIENTS:
+
+    def rank(self, client: Client, value: int, room: bool) -> int:
+        """Note a client's value; where there is no room for more, in place of the least one.
+
+        Returns:
+            How many clients it has more than before.
+        """
+        known = self.clients.get(client)
+        if known is not None:
+            self.clients[client] = max(value, known)
+            return 0
+        if len(self.clients) < (MOST_CLIENTS if room else FEW_CLIENTS):
             self.clients[client] = value
+            heappush(self._order, (value, client))
+            return 1
+        if value > self._least():
+            del self.clients[self._order[0][1]]
+            self.clients[client] = value
+            heapreplace(self._order, (value, client))
+        return 0
+
+    def _least(self) -> int:
+        while True:
+            value, client = self._order[0]
+            if value == self.clients[client]:
+                return value
+            heapreplace(self._order, (self.clients[client], client))
+
+    def commands(self, base: str, rule: Rule) -> list[tuple[Any, ...]]:
+        """What writes it under keys that begin with `base`."""
+        field = rule_field(rule)
+        rules, counts, top = f"{base}rules", f"{base}counts", f"{base}top:{field}"
+        found: list[tuple[Any, ...]] = [("HSET", rules, field, rule.name)]
+        found += [
+            ("HINCRBY", counts, f"{field}:{what}", getattr(self, what))
+            for what in ("allowed", "refused", "would")
+        ]
+        scores = ((value, client_member(client)) for client, value in self.clients.items())
+        if self.clients:
+            found.append(("ZADD", top, "GT", *chain.from_iterable(scores)))
+            found.append(("ZREMRANGEBYRANK", top, 0, -MOST_CLIENTS - 1))
+        return found + [("EXPIRE", key, KEEP_SECONDS) for key in (rules, counts, top)]
 
 
 recorder = Recorder()
@@ -196,8 +245,19 @@ def record(decision: Decision) -> None:
 
 
 def flush() -> None:
-    """Write what was counted so far."""
+    """Write what was counted so far.
+
+    Raises:
+        StoreError: Redis does not answer; it is lost.
+    """
     recorder.flush()
+
+
+def forget() -> None:
+    """Drop what was counted and not yet written; tests begin so."""
+    global recorder
+    old, recorder = recorder, Recorder()
+    old.stop()
 
 
 def _after_fork() -> None:
@@ -207,10 +267,8 @@ def _after_fork() -> None:
 
 
 def _forget(*, setting: str, **_: object) -> None:
-    global recorder
     if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        recorder.stop()
-        recorder = Recorder()
+        forget()
 
 
 setting_changed.connect(_forget)
