@@ -55,7 +55,7 @@ class _DefaultRates:
     """DEFAULT_THROTTLE_RATES as it is now; DRF's own attribute keeps what it was at import."""
 
     def __get__(self, instance: object, owner: object = None) -> Mapping[str, str | None]:
-        return cast(Any, api_settings.DEFAULT_THROTTLE_RATES)  # type: ignore[no-any-return]
+        return cast("Mapping[str, str | None]", api_settings.DEFAULT_THROTTLE_RATES)
 
 
 class SimpleRateThrottle(BaseThrottle):
@@ -198,12 +198,12 @@ class SimpleRateThrottle(BaseThrottle):
     def _rate(self) -> Rate | None:
         if self.rate is None:
             return None
-        if self.num_requests is None or self.duration is None:
-            raise self._wrong_rate("num_requests and duration are not set.")
+        number, duration = cast("tuple[float, float]", (self.num_requests, self.duration))
         try:
-            return Rate(math.ceil(self.num_requests), round(self.duration * 1000))
-        except ValueError as exc:
-            raise self._wrong_rate(exc) from exc
+            return Rate(math.ceil(number), round(duration * 1000))
+        except (TypeError, ValueError, OverflowError) as exc:
+            problem = f"num_requests {number!r} and duration {duration!r} make no rate: {exc}"
+            raise self._wrong_rate(problem) from exc
 
     def _wrong_rate(self, problem: object) -> ImproperlyConfigured:
         return ImproperlyConfigured(f"{_path(self)}, scope {self.scope!r}: {problem}")
@@ -219,7 +219,7 @@ class SimpleRateThrottle(BaseThrottle):
 
     def _key(self, kind: str, ident: Any) -> str:
         text = self.cache_format % {"scope": self.scope, "ident": ident}
-        if ident is None:
+        if ident in (None, ""):
             return ClientKey(text, None)
         if self.cache_format != SimpleRateThrottle.cache_format:
             return text  # a format of the project's own says itself who is counted together
@@ -321,17 +321,30 @@ def _ask_all(request: Request, view: Any, walk: Walk) -> _Round:
     return asked
 
 
+class _Fields(dict[str, str]):
+    """A view's header fields; when the response is finished they tell all that was decided.
+
+    What is decided within the view, and what it gives back when it refuses, is told too.
+    """
+
+    def __init__(self, fields: dict[str, str], walk: Walk) -> None:
+        super().__init__(fields)
+        self._walk = walk
+
+    def items(self) -> Any:
+        told = headers.fields(self._walk.decision)
+        told.pop("Retry-After", None)  # DRF's Throttled sets it
+        return {**self, **told}.items()
+
+
 def _decide(request: Any, view: Any, places: Sequence[Place], walk: Walk) -> Decision:
     """Decide, and have the view tell of it in whatever response it gives."""
-    known = len(walk.answers)
     # Unit tests ask throttles about {}.
-    decision = limiter.decide(
-        request if hasattr(request, "method") else HttpRequest(), places, walk
-    )
-    sent = getattr(view, "headers", None)
-    if len(walk.answers) > known and isinstance(sent, dict):
-        sent |= headers.fields(walk.decision)
-        sent.pop("Retry-After", None)  # DRF's Throttled sets it
+    known = request if hasattr(request, "method") else HttpRequest()
+    decision = limiter.decide(known, places, walk)
+    fields = getattr(view, "headers", None)
+    if isinstance(fields, dict) and not isinstance(fields, _Fields):  # DRF made it for this request
+        view.headers = _Fields(fields, walk)
     return decision
 
 
@@ -340,8 +353,8 @@ def _path(throttle: SimpleRateThrottle) -> str:
 
 
 _WITHOUT_MEANING = {
-    "timer": "Redis tells the time. Remove it; tests can set a clock through a MemoryStore.",
-    "cache": 'Counters live in the cache that SLIDINGLIMIT["CACHE"] names. Remove it.',
+    "timer": "Redis tells the time. Remove it.",
+    "cache": 'Counters are kept in the cache that SLIDINGLIMIT["CACHE"] names. Remove it.',
     "history": "No list of requests is kept. Remove it; `decision` says what was decided and why.",
 }
 
