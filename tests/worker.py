@@ -10,8 +10,10 @@ import ctypes
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -42,12 +44,16 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
+                start_new_session=True,  # the leader of its children
                 env=os.environ | {"SLIDINGLIMIT_TEST_DATABASE": database} | environment,
             )
+        limit = threading.Timer(60, os.killpg, (process.pid, signal.SIGKILL))
+        limit.start()
         try:
             yield cls(process, log)
         finally:
-            process.communicate(timeout=10)
+            process.communicate()  # it ends with its input
+            limit.cancel()
 
     def limits(self, scope: str) -> list[int]:
         """The limits that a request in a scope is under; the code has none of its own."""
@@ -101,13 +107,25 @@ def sleep(seconds: str) -> None:
 
 
 def threads() -> list[str]:
-    import threading
-
     return [thread.name for thread in threading.enumerate()]
 
 
 def fork() -> str:
-    """Let a child go on in this process's place, as gunicorn does with --preload."""
+    """Let a child go on in this process's place, as gunicorn does with --preload.
+
+    It forks at the worst moment: another thread holds the lock of the rules.
+    """
+    from django_slidinglimit import rules
+
+    held = threading.Event()
+
+    def hold() -> None:
+        with rules.keeper._turn:
+            held.set()
+            threading.Event().wait()
+
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
     child = os.fork()
     if child:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
