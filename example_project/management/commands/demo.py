@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
@@ -28,6 +28,7 @@ from example_project import samples, traffic
 from example_project.server import ServerError, find_url
 
 HOST = "127.0.0.1"
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: a terminal that is closed
 REDIS_PATIENCE = 5.0  # seconds
 
 GREETING = """
@@ -49,6 +50,7 @@ class Command(BaseCommand):
         "Runs the example site with a Redis server of its own (or the one named by REDIS_URL), a "
         "fresh database, example rules and some traffic."
     )
+    requires_system_checks = ()  # they connect to what the settings name, and this brings its own
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -56,9 +58,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, port: int, **_: Any) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-                signal.signal(number, _stop)
+        for number in STOPPING:
+            signal.signal(number, _stop)
         try:
             # The port first: nothing needs to be undone when it is taken.
             with (
@@ -79,9 +80,6 @@ class Command(BaseCommand):
         _need_redis()
         call_command("migrate", verbosity=0)
         callers = samples.install()
-        # A line for each request would drown the addresses.
-        for name in ("django.request", "django.server"):
-            logging.getLogger(name).setLevel(logging.ERROR)
         with _serving(server), traffic.running(server.server_port, callers):
             self.stdout.write(
                 GREETING.format(
@@ -116,6 +114,9 @@ def _listening(port: int) -> Iterator[ThreadedWSGIServer]:
 def _serving(server: ThreadedWSGIServer) -> Iterator[None]:
     """Serve the site, with the admin's static files, until the block is left."""
     server.set_app(StaticFilesHandler(get_internal_wsgi_application()))
+    # A line for each request would drown the addresses. (Loading the application sets levels, too.)
+    for name in ("django.request", "django.server"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     thread = threading.Thread(target=server.serve_forever, name="server", daemon=True)
     thread.start()
     try:
@@ -125,7 +126,8 @@ def _serving(server: ThreadedWSGIServer) -> Iterator[None]:
         thread.join()
         # Redis goes next, and nothing here should still look for it.
         rules.keeper.stop()
-        recorder.recorder.stop()
+        with suppress(StoreError):
+            recorder.flush()
 
 
 def _need_redis() -> None:
@@ -140,8 +142,7 @@ def _need_redis() -> None:
             connections.redis_store().run([("PING",)])
         except StoreError as exc:
             if time.monotonic() > deadline:
-                problem = f"The server named by REDIS_URL does not answer: {exc}"
-                raise CommandError(problem) from exc
+                raise CommandError(f"Redis does not answer: {exc}") from exc
             time.sleep(0.1)
         else:
             return
@@ -149,6 +150,6 @@ def _need_redis() -> None:
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
     """End the demo, once: its clearing up is not interrupted by another signal."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
