@@ -80,40 +80,45 @@ class Breaker(Store):
     def _call(self, method: Callable[..., T], *args: Any) -> T:
         failure = self.failure
         if failure is None:
-            return self._try(method, *args)
-        if self._clock() < failure.retry_at or not self._trying.acquire(blocking=False):
-            raise StoreError(str(failure.error)) from failure.error
+            return self._try(None, method, *args)
+        if not self._trying.acquire(blocking=False):
+            raise _refusal(failure)
         try:
-            return self._try(method, *args)
+            failure = self.failure  # another caller may have tried since
+            if failure is not None and self._clock() < failure.retry_at:
+                raise _refusal(failure)
+            return self._try(failure, method, *args)
         finally:
             self._trying.release()
 
-    def _try(self, method: Callable[..., T], *args: Any) -> T:
+    def _try(self, before: Failure | None, method: Callable[..., T], *args: Any) -> T:
         try:
             result = method(*args)
         except StoreBusyError:
             raise
         except StoreError as error:
-            self._failed(error)
+            self._failed(before, error)
             raise
-        if self.failure is not None:
+        if before is not None:
             self._recovered()
         return result
 
-    def _failed(self, error: StoreError) -> None:
+    def _failed(self, before: Failure | None, error: StoreError) -> None:
         with self._changing:
-            now = self._clock()
-            failure = self.failure
-            if failure is None:
-                self.failure = Failure(error, FIRST_PAUSE, now + FIRST_PAUSE)
-            elif now >= failure.retry_at:  # earlier: a call that was under way when it opened
-                pause = min(failure.pause * 2, LONGEST_PAUSE)
-                self.failure = Failure(error, pause, now + pause)
-        if failure is None:
+            if self.failure is not before:  # a call that was under way when it opened
+                return
+            pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
+            self.failure = Failure(error, pause, self._clock() + pause)
+        if before is None:
             self._on_change(error)
 
     def _recovered(self) -> None:
         with self._changing:
-            failure, self.failure = self.failure, None
-        if failure is not None:
-            self._on_change(None)
+            self.failure = None
+        self._on_change(None)
+
+
+def _refusal(failure: Failure) -> StoreError:
+    error = StoreError(str(failure.error))
+    error.__cause__ = failure.error
+    return error
