@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.template import TemplateDoesNotExist, loader
 from django.utils.html import format_html
 from django.utils.translation import get_language, gettext, ngettext
@@ -86,6 +86,4 @@ def _page(request: Any, decision: Decision, wait: int | None) -> str:
             advice = gettext("Try again in %(wait)s.") % {"wait": in_words(wait)}
         title = gettext("Too many requests")
         return format_html(_PAGE, language=get_language() or "en", title=title, advice=advice)
-    # Context processors want Django's own request.
-    asked = request if isinstance(request, HttpRequest) else request._request
-    return template.render({"decision": decision, "retry_after": wait}, asked)
+    return template.render({"decision": decision, "retry_after": wait}, request)

@@ -252,6 +252,21 @@ class AsyncClassBetween(View):
         return told(request)
 
 
+def answers(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain decorator that answers itself, as login_required does."""
+
+    @wraps(view)
+    def instead(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return HttpResponse("instead")
+
+    return instead
+
+
+@method_decorator([ratelimit("async answered", rate="1/min"), answers], name="dispatch")
+class AsyncClassAnswered(AsyncClass):
+    pass
+
+
 class AsyncMethod(View):
     @method_decorator(ratelimit("async method", rate="2/min"))
     async def get(self, request: HttpRequest) -> HttpResponse:
@@ -361,6 +376,7 @@ urlpatterns = [
     path("async-user/", async_user),
     path("async-class/", AsyncClass.as_view()),
     path("async-class-between/", AsyncClassBetween.as_view()),
+    path("async-class-answered/", AsyncClassAnswered.as_view()),
     path("async-class-in-urls/", ratelimit("async urls", rate="2/min")(AsyncMethod.as_view())),
     path("async-method/", AsyncMethod.as_view()),
     path("drf-inside/", drf_inside),

@@ -190,12 +190,14 @@ def test_a_callable_that_returns_rubbish_is_named(client: Client) -> None:
         client.get("/rubbish-cost/")
 
 
-def test_a_callables_own_error_stays_its_own() -> None:
-    def broken(group: str, request: HttpRequest) -> str:
+@pytest.mark.parametrize("name", ["key", "rate", "cost"])
+def test_a_callables_own_error_stays_its_own(name: str) -> None:
+    def broken(group: str, request: HttpRequest) -> Any:
         raise ValueError("of the callable")
 
-    with pytest.raises(ValueError, match="of the callable"):
-        ratelimit("x", rate=broken)(views.told)(get())
+    asked: dict[str, Any] = {"rate": "5/m", name: broken}
+    with pytest.raises(ValueError, match=r"^of the callable$"):
+        ratelimit("x", **asked)(views.told)(get())
 
 
 def test_a_key_by_dotted_path_is_imported_when_used(client: Client) -> None:
@@ -453,6 +455,13 @@ def test_async_views_are_limited_under_asgi_and_wsgi(client: Client, path: str) 
     refused = client.get(f"/{path}/")
     assert refused.status_code == 429
     assert "Try again" in refused.content.decode()
+
+
+def test_a_plain_decorator_may_answer_for_an_async_class(client: Client) -> None:
+    response = client.get("/async-class-answered/")
+    assert response.content == b"instead"
+    assert response["X-RateLimit-Remaining"] == "0"
+    assert client.get("/async-class-answered/").status_code == 429
 
 
 def test_async_soft_3_over_hard_10_admits_10_of_50() -> None:

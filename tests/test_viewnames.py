@@ -117,7 +117,7 @@ def test_under_method_decorator_it_is_the_class_that_answers() -> None:
     [
         lambda request: HttpResponse(),
         without_wraps(function),
-        partial(TemplateView.as_view(), page=1),
+        partial(function, HttpRequest()),
         TemplateView.as_view(template_name="a.html"),
         Views.as_view({"get": "list"}, suffix="List"),
         Latest(),
