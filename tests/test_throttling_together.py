@@ -36,6 +36,7 @@ from .throttled_api import (
     call,
     commands,
     counted,
+    drf_request,
     rule,
     view_of,
 )
@@ -46,6 +47,13 @@ if TYPE_CHECKING:
     from rest_framework.request import Request
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.throttled_api")]
+
+
+@pytest.fixture(autouse=True)
+def patient(settings: Settings) -> None:
+    """A machine under load is slow, and a limit would let through what it cannot count in time."""
+    settings.SLIDINGLIMIT = settings.SLIDINGLIMIT | {"TIMEOUT": 5}
+
 
 # Decided together
 
@@ -99,8 +107,7 @@ def test_same_scope_of_anonymous_and_user_throttle_is_counted_apart() -> None:
     assert ask(view_of(user), 2) == [200, 429]
 
 
-def test_fifty_threads_at_once_are_admitted_exactly_to_the_limit(settings: Settings) -> None:
-    settings.SLIDINGLIMIT = settings.SLIDINGLIMIT | {"TIMEOUT": 5}
+def test_fifty_threads_at_once_are_admitted_exactly_to_the_limit() -> None:
     view, codes, start = Four.as_view(), [], threading.Barrier(50)
 
     def work() -> None:
@@ -211,6 +218,14 @@ def test_refusal_gives_back_what_an_outer_walk_counted() -> None:
     assert ask(wrapped, 6) == [200] * 3 + [429] * 3
     left = limiter.peek(APIRequestFactory().get("/"), "outer", rate="100/min", key="ip")
     assert left.answers[0].verdict.remaining == 97
+
+
+def test_throttle_that_is_asked_without_a_view_joins_the_walk_that_is_open() -> None:
+    request = drf_request()
+    with limiter.walk(request) as walk:
+        answers = [Burst().allow_request(request, {}) for _ in range(5)]
+    assert answers == [True] * 5
+    assert [answer.charged for answer in walk.decision.answers] == [1]
 
 
 def test_throttle_joins_the_walk_that_is_open() -> None:
@@ -401,6 +416,19 @@ def test_key_of_ones_own_is_replaced_by_a_rule_without_key_alone(
 
     rule("burst", "9/min", key=key)
     assert [name for name, _ in counted(call(view_of(ByTenant)))] == names
+
+
+def test_rule_says_what_happens_where_the_key_is_empty() -> None:
+    class ByTenant(Burst):
+        def get_cache_key(self, request: Any, view: Any) -> str:
+            return ""
+
+    class ByAgent(Burst):
+        def get_ident(self, request: Any) -> str:
+            return ""
+
+    rule("burst", "9/min", no_identity="refuse")
+    assert ask(view_of(ByTenant)) == ask(view_of(ByAgent)) == [429]
 
 
 def test_class_without_scope_is_ruled_by_its_path() -> None:

@@ -120,10 +120,6 @@ class Files(ViewSet):
         return Response("free")
 
 
-def search(request: Request) -> Response:
-    return Response("found")
-
-
 def scoped(view: Any, scope: str) -> Any:
     """A function view in a scope, in the way that every DRF knows."""
     view.throttle_scope = scope
