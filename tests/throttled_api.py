@@ -122,8 +122,9 @@ class Files(ViewSet):
 
 def scoped(view: Any, scope: str) -> Any:
     """A function view in a scope, in the way that every DRF knows."""
-    view.throttle_scope = scope
-    return api_view(["GET"])(throttle_classes([Scoped])(view))
+    view = api_view(["GET"])(throttle_classes([Scoped])(view))
+    view.cls.throttle_scope = scope
+    return view
 
 
 router = SimpleRouter()
