@@ -64,6 +64,15 @@ class Row:
         return label(self.client, self.person)
 
     @property
+    def who(self) -> str:
+        """The client in words, without its kind."""
+        return who(self.client, self.person)
+
+    @property
+    def window(self) -> str:
+        return duration(self.standing.rule.rate.window_ms)
+
+    @property
     def query(self) -> str:
         """Its place in the client page's address: never in the path, which loses `..` and `//`."""
         return client_query(self.client)
@@ -92,7 +101,7 @@ class Row:
             State.OK: _("ok"),
             State.NEAR: _("near the limit"),
             State.LIMITED: _("limited"),
-            State.OBSERVED: _("over, only observed"),
+            State.OBSERVED: _("over, observed"),
         }[self.standing.state]
 
     @property
@@ -102,6 +111,31 @@ class Row:
         if wait is None:
             return _("never")
         return duration(wait) if wait else _("now")
+
+
+@dataclass
+class Card:
+    """How many rows are in a state, and the id of the first of them."""
+
+    state: str
+    label: str
+    count: int = 0
+    first: str = ""
+
+
+def cards(rows: Iterable[Row]) -> list[Card]:
+    """Rows counted by state, the worst first."""
+    found = {
+        State.LIMITED: Card("limited", _("limited now")),
+        State.NEAR: Card("near", _("near the limit")),
+        State.OBSERVED: Card("observed", _("over, observed")),
+        State.OK: Card("ok", _("ok")),
+    }
+    for row in rows:
+        card = found[row.standing.state]
+        card.first = card.first or row.id
+        card.count += 1
+    return list(found.values())
 
 
 def target(client: Client, rule: Rule) -> str:
@@ -124,22 +158,30 @@ def read_target(text: str) -> tuple[Client, str]:
 
 def client_query(client: Client) -> str:
     """A client as the query of an address."""
-    return urlencode({part: printable(value) for part, value in client._asdict().items()})
+    return urlencode({part: encodable(value) for part, value in client._asdict().items()})
 
 
 def label(client: Client, person: Person | None = None) -> str:
     """A client in words."""
+    return f"{client.kind} {who(client, person)}"
+
+
+def who(client: Client, person: Person | None = None) -> str:
+    """A client in words, without its kind."""
     if person:
-        return f"{client.kind} {person.name}"
+        return person.name
     if client.identity:
-        return f"{client.kind} {printable(client.identity)}"
-    if client.kind == "global":
-        return _("all clients together")
-    return _("requests without identity (%(key)s)") % {"key": client.kind}
+        return legible(client.identity)
+    return _("all clients together") if client.kind == "global" else _("requests without identity")
 
 
-def printable(text: str) -> str:
-    """A text without lone surrogates, which no page can be written with."""
+def legible(text: str) -> str:
+    """A text in which blanks at its ends and characters that do not print show as escapes."""
+    return text if text.isprintable() and text == text.strip() else repr(text)
+
+
+def encodable(text: str) -> str:
+    """A text without lone surrogates, which no address can be written with."""
     return text.encode(errors="replace").decode()
 
 

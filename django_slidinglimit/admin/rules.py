@@ -10,7 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router, transaction
 from django.forms import Script
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
+from django.utils.text import Truncator
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -33,8 +34,9 @@ else:
 WHAT_A_RULE_DOES = _(
     "Give either a scope or a path. An enforced rule of a scope replaces the rates that the code "
     "sets there for the same key; with the key blank it replaces all of them. A rule with another "
-    "key adds a limit to them. Several rules must all admit. A rule of a path adds a limit too, "
-    "and bites only in views that use RuleThrottle."
+    "key adds a limit to them. One that observes counts beside them and refuses nothing. Methods "
+    "that the rule does not name keep the code's rates. Where several rules apply, all must admit. "
+    "A rule of a path adds a limit, too, and bites only in views that use RuleThrottle."
 )
 BY_ADDRESS = ("ip", "user_or_ip")
 
@@ -43,7 +45,7 @@ class RuleAdmin(ModelAdmin):
     """Rules, with what is wrong with those that do not compile."""
 
     list_display = ("name", "place", "rate", "methods_shown", "key_shown", "in_force")
-    list_filter = ("mode", "when_down", "no_identity")
+    list_filter = ("mode", "when_down")
     search_fields = ("name", "description", "scope", "path", "key")
     actions = ("enforce", "observe", "switch_off")
     # The bar at the bottom has an inline style, which a strict Content-Security-Policy refuses.
@@ -68,8 +70,13 @@ class RuleAdmin(ModelAdmin):
         self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> FormField | None:
         formfield = super().formfield_for_dbfield(db_field, request, **kwargs)
-        if formfield is not None and db_field.name == "rate":
-            formfield.widget.attrs.update(_echoes())
+        if formfield is not None:
+            # Texts, not HTML: they speak of <name>.
+            formfield.help_text = escape(formfield.help_text)
+            if db_field.name == "rate":
+                formfield.widget.attrs.update(_echoes())
+            if db_field.name == "description":
+                formfield.widget.attrs["rows"] = 3
         return formfield
 
     @admin.display(description=_("place"), ordering="scope")
@@ -92,7 +99,10 @@ class RuleAdmin(ModelAdmin):
         problem = problem_of(rule)
         if problem:
             return format_html(
-                '<span class="sl-state sl-limited">{}</span> {}', gettext("left out:"), problem
+                '<span class="sl-state sl-limited">{}</span> <span title="{}">{}</span>',
+                gettext("left out:"),
+                problem,
+                Truncator(problem).chars(60),
             )
         states = {
             Rule.Mode.ENFORCE: ("ok", gettext("enforced")),

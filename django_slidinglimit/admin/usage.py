@@ -24,7 +24,7 @@ from django_slidinglimit.errors import SettingError
 from django_slidinglimit.models import Rule, Usage
 from django_slidinglimit.usage import reader
 
-from .rows import Row, client_query, label, people, read_target
+from .rows import Row, cards, client_query, label, people, read_target, who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ class UsageAdmin(ModelAdmin):
                 (usage, [Row(usage, s, found.get(s.client)) for s in usage.clients])
                 for usage in usages
             ]
-            context["states"] = Counter(s.state.value for u in usages for s in u.clients)
+            context["cards"] = cards(row for _, rows in context["groups"] for row in rows)
         return self._page(request, "overview", context)
 
     def client_view(self, request: HttpRequest) -> HttpResponse:
@@ -90,6 +90,7 @@ class UsageAdmin(ModelAdmin):
         context: dict[str, Any] = {
             "title": label(client, person),
             "client": client,
+            "identity": who(client),
             "person": person,
         }
         with self._server(context) as server:

@@ -110,6 +110,11 @@ class RuleUsage:
     clients: list[Standing] = field(default_factory=list)
 
     @property
+    def over(self) -> int:
+        """Hits over the limit, whatever became of them."""
+        return self.refused + self.would
+
+    @property
     def gone(self) -> bool:
         """Whether it is a row that is off or deleted by now."""
         return self.stored is None and self.rule.id.startswith("d")

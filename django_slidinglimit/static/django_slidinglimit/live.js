@@ -108,6 +108,9 @@ document.addEventListener("visibilitychange", () => {
   clearTimeout(timer);
   if (!document.hidden && (state === "live" || state === "old")) refresh();
 });
+page.addEventListener("sl:due", () => {
+  if (state === "live") refresh();
+});
 setInterval(() => document.hidden || tell(), 1000);
 part("controls").hidden = false;
 page.dataset.slState = state;

@@ -11,13 +11,14 @@ let moving = false;
 function collect() {
   shownAt = performance.now();
   figures = [...page.querySelectorAll("[data-sl-picture]")].map((element) => {
-    const { limit, window, previous, current, elapsed } = element.dataset;
+    const { limit, window, previous, current, elapsed, free } = element.dataset;
     const parts = {};
     for (const part of element.querySelectorAll("[data-sl]")) {
       (parts[part.dataset.sl] ??= []).push(part);
     }
     const read = { previous: +previous, current: +current, elapsed: +elapsed };
-    return { read, limit: +limit, window: +window, parts };
+    const due = free === "None" ? Infinity : +free;
+    return { read, limit: +limit, window: +window, due, parts, now: element.dataset.now };
   });
   start();
 }
@@ -48,6 +49,15 @@ function draw(figure, passed) {
   const full = Math.max(limit, counts + current) || 1;
   place(parts["gauge-counted"], { width: (1000 * counts) / full });
   place(parts["gauge-current"], { x: (1000 * counts) / full, width: (1000 * current) / full });
+
+  const wait = figure.due - passed;
+  if (figure.due && wait <= 0) {
+    figure.due = 0;
+    write(parts.free, figure.now);
+    page.dispatchEvent(new CustomEvent("sl:due")); // its state may have changed: look
+  } else if (figure.due && wait < 60_000) {
+    write(parts.free, `${Math.ceil(wait / 1000)} s`);
+  }
 
   const counted = Math.ceil(counts);
   write(parts.counted, counted);
