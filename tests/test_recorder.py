@@ -1,0 +1,493 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import override_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_slidinglimit import connections, limiter
+from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
+from django_slidinglimit.core.memory import MemoryStore
+from django_slidinglimit.core.rates import Rate
+from django_slidinglimit.core.stores import StoreError, charges, decide
+from django_slidinglimit.core.window import Reading
+from django_slidinglimit.usage import recorder
+from django_slidinglimit.usage.recorder import (
+    FEW_CLIENTS,
+    KEEP_SECONDS,
+    MOST_CLIENTS,
+    MOST_CLIENTS_IN_ALL,
+    MOST_RULES,
+    Recorder,
+    client_member,
+    field_rule,
+    member_client,
+    rule_field,
+)
+from example_project.server import EmbeddedServer
+
+from .core.examples import thorough
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+    from redis import Redis
+
+pytestmark = pytest.mark.usefixtures("patience")
+
+MINUTE = 29_000_000
+NOW = MINUTE * 60_000 + 59_999
+RULE = Rule("d1", Rate(5, 60_000), "burst")
+OTHER = Rule("d2", Rate(9, 60_000), "daily")
+OBSERVING = Rule("d3", Rate(3, 60_000), "soft", observe=True)
+
+
+def user(number: int) -> Client:
+    return Client("user", str(number))
+
+
+def seen(client: Client, used: int = 0, *rules: Rule, now: int = NOW) -> Decision:
+    """What a store decides on a request of a client that has used so much."""
+    hits = [Hit(rule, client) for rule in rules or (RULE,)]
+    readings = {hit.counter: Reading(0, used, 0) for hit in hits}
+    return decide(hits, readings, charges(hits, readings), now)
+
+
+@pytest.fixture
+def patience(settings: Settings) -> None:
+    """A flush may take its time on a busy machine."""
+    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10}
+
+
+@pytest.fixture
+def told() -> Iterator[Recorder]:
+    """A recorder of the test's own."""
+    own = Recorder()
+    yield own
+    own.stop()
+
+
+def kept(told: Recorder) -> dict[Client, int]:
+    """The clients of a recorder's tally, with their values."""
+    return {c: v for counts in told._tally.values() for c, v in counts.clients.items()}
+
+
+def counts(redis: Redis, minute: int = MINUTE, prefix: str = "sl:") -> dict[str, int]:
+    """What stands in Redis, zeros left out."""
+    stored: dict[Any, Any] = redis.hgetall(f"{prefix}usage:{minute}:counts")
+    return {field.decode(): int(n) for field, n in stored.items() if int(n)}
+
+
+def top(redis: Redis, rule: Rule = RULE, minute: int = MINUTE) -> dict[Client, float]:
+    found: Any = redis.zrange(f"sl:usage:{minute}:top:{rule_field(rule)}", 0, -1, withscores=True)
+    return {member_client(member): score for member, score in found}
+
+
+# What is counted
+
+
+def test_a_decision_counts_for_each_rule(told: Recorder, redis_client: Redis) -> None:
+    told.record(seen(user(1), 0, RULE, OTHER))
+    told.record(seen(user(1), 1, RULE, OTHER))
+    told.record(seen(user(2), 5, RULE, OTHER))
+    told.flush()
+    assert counts(redis_client) == {
+        f"{rule_field(RULE)}:allowed": 2,
+        f"{rule_field(RULE)}:refused": 1,
+        f"{rule_field(OTHER)}:allowed": 2,
+    }
+    assert redis_client.hgetall(f"sl:usage:{MINUTE}:rules") == {
+        rule_field(RULE).encode(): b"burst",
+        rule_field(OTHER).encode(): b"daily",
+    }
+
+
+def test_an_observing_rule_would_refuse_but_never_refuses(
+    told: Recorder, redis_client: Redis
+) -> None:
+    told.record(seen(user(1), 2, OBSERVING, RULE))
+    told.record(seen(user(1), 3, OBSERVING, RULE))
+    # Refused by another: then there is no would-be refusal to tell of.
+    told.record(seen(user(1), 5, OBSERVING, RULE))
+    told.flush()
+    assert counts(redis_client) == {
+        f"{rule_field(OBSERVING)}:allowed": 1,
+        f"{rule_field(OBSERVING)}:would": 1,
+        f"{rule_field(RULE)}:allowed": 2,
+        f"{rule_field(RULE)}:refused": 1,
+    }
+
+
+def test_what_no_store_decided_is_not_counted(told: Recorder, redis_client: Redis) -> None:
+    told.record(limiter.by_policy([Hit(RULE, user(1))], 0))
+    told.record(Decision())
+    without_reading = seen(user(1)).answers[0]._replace(reading=None)
+    told.record(Decision((without_reading,), NOW))
+    told.flush()
+    assert not redis_client.keys()
+
+
+def test_minutes_are_those_of_redis(told: Recorder, redis_client: Redis) -> None:
+    limiter.take([Hit(RULE, user(1))])
+    recorder.flush()
+    seconds, _ = redis_client.time()
+    key: Any
+    (key,) = redis_client.keys("*:counts")
+    assert seconds // 60 - int(key.split(b":")[2]) in (0, 1)
+
+    for now in (NOW, NOW + 1, NOW + 60_001):
+        told.record(seen(user(1), now=now))
+    told.flush()
+    assert [sum(counts(redis_client, MINUTE + n).values()) for n in range(3)] == [1, 1, 1]
+
+
+def test_everything_expires(told: Recorder, redis_client: Redis) -> None:
+    told.record(seen(user(1), 0, RULE, OTHER))
+    told.flush()
+    keys = redis_client.keys()
+    assert len(keys) == 4
+    assert all(KEEP_SECONDS - 60 < redis_client.ttl(key) <= KEEP_SECONDS for key in keys)
+
+
+def test_a_flush_begins_anew(told: Recorder, redis_client: Redis) -> None:
+    for expected in (1, 2, 3):
+        told.record(seen(user(1)))
+        told.flush()
+        told.flush()
+        assert counts(redis_client) == {f"{rule_field(RULE)}:allowed": expected}
+
+
+def test_the_keys_stand_under_the_aliass_prefix(redis_client: Redis, settings: Settings) -> None:
+    settings.CACHES = {"default": {**settings.CACHES["default"], "KEY_PREFIX": "shop-"}}
+    settings.SLIDINGLIMIT = {"PREFIX": "limits/"}
+    recorder.recorder.record(seen(user(1)))
+    recorder.flush()
+    assert counts(redis_client, prefix="shop-limits/")
+    assert all(key.startswith(b"shop-limits/usage:") for key in redis_client.scan_iter())
+
+
+# The busiest clients
+
+
+def test_a_client_ranks_by_the_counters_own_value(told: Recorder, redis_client: Redis) -> None:
+    """Not by one process's share, nor by the sum of what the processes saw."""
+    told.record(seen(user(1), 2))
+    recorder.recorder.record(seen(user(1), 3))
+    told.record(seen(user(2), 0))
+    recorder.flush()
+    told.flush()
+    assert top(redis_client) == {user(1): 4, user(2): 1}
+
+
+def test_a_refused_client_ranks_by_what_it_has_used(redis_client: Redis) -> None:
+    for _ in range(50):
+        limiter.take([Hit(Rule("d1", Rate(5, 86_400_000)), user(1))])
+    limiter.take([Hit(Rule("d1", Rate(5, 86_400_000)), user(2))])
+    recorder.flush()
+    (key,) = redis_client.keys("*top*")
+    assert redis_client.zrange(key, 0, -1, withscores=True) == [
+        (b'["user","2"]', 1),
+        (b'["user","1"]', 5),
+    ]
+
+
+def test_the_greatest_value_of_a_minute_stays(told: Recorder) -> None:
+    for used in (1, 4, 2, 0):
+        told.record(seen(user(1), used))
+    assert kept(told) == {user(1): 5}
+
+
+def test_a_flood_of_clients_is_bounded_and_counted(told: Recorder, redis_client: Redis) -> None:
+    for number in range(100_000):
+        told.record(seen(user(number)))
+    assert len(kept(told)) == MOST_CLIENTS
+    told.flush()
+    assert counts(redis_client) == {f"{rule_field(RULE)}:allowed": 100_000}
+    assert len(top(redis_client)) == MOST_CLIENTS
+    for number in range(2000):
+        told.record(seen(user(-number), 1))
+    told.flush()
+    assert Counter(top(redis_client).values()) == {2: MOST_CLIENTS}
+
+
+def test_a_flood_over_many_rules_is_bounded(told: Recorder) -> None:
+    rules = [Rule(f"d{number}", Rate(9, 60_000)) for number in range(MOST_RULES + 100)]
+    for rule in rules[:20]:
+        for number in range(MOST_CLIENTS + 100):
+            told.record(seen(user(number), 0, rule))
+    for rule in rules:
+        for number in range(FEW_CLIENTS + 5):
+            told.record(seen(user(number), 0, rule))
+    sizes = [len(counts.clients) for counts in told._tally.values()]
+    assert len(sizes) == MOST_RULES
+    assert max(sizes) == MOST_CLIENTS
+    assert min(sizes) == FEW_CLIENTS
+    assert sum(sizes) <= MOST_CLIENTS_IN_ALL + MOST_RULES * FEW_CLIENTS
+
+
+def test_a_full_tally_is_written_whole(told: Recorder, redis_client: Redis) -> None:
+    rules = [Rule(f"d{number}", Rate(9, 60_000)) for number in range(12)]
+    for rule in rules:
+        for number in range(MOST_CLIENTS):
+            told.record(seen(user(number), 0, rule))
+    told.flush()
+    assert sum(counts(redis_client).values()) == len(rules) * MOST_CLIENTS
+    sizes = [len(top(redis_client, rule)) for rule in rules]
+    assert sum(sizes) == MOST_CLIENTS_IN_ALL + 2 * FEW_CLIENTS
+
+
+def test_a_busy_client_is_listed_however_late_it_comes(told: Recorder, redis_client: Redis) -> None:
+    for number in range(MOST_CLIENTS + 500):
+        told.record(seen(user(number)))
+    for used in (1, 2, 3):
+        told.record(seen(Client("user", "busy"), used))
+    told.record(seen(Client("user", "refused"), 5))
+    told.flush()
+    listed = top(redis_client)
+    assert len(listed) == MOST_CLIENTS
+    assert listed[Client("user", "busy")] == 4
+    assert listed[Client("user", "refused")] == 5
+
+
+@thorough
+@given(st.lists(st.integers(0, 30), max_size=200), st.integers(1, 8))
+def test_the_greatest_are_kept(arrivals: list[int], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "MOST_CLIENTS", most)
+        told, used = Recorder(), Counter[int]()
+        for number in arrivals:
+            told.record(seen(user(number), used[number], OTHER))
+            used[number] += 1
+        told.stop()
+    found = kept(told)
+    assert len(found) == min(most, len(used))
+    assert all(value == used[int(client.identity)] for client, value in found.items())
+    left_out = [count for number, count in used.items() if user(number) not in found]
+    assert max(left_out, default=0) <= min(found.values(), default=0)
+
+
+# Threads, forks, exits
+
+
+def test_totals_are_exact_under_threads(told: Recorder, redis_client: Redis) -> None:
+    ready = threading.Barrier(21)
+
+    def work(number: int) -> None:
+        ready.wait()
+        for round_ in range(300):
+            told.record(seen(user(number), round_ % 8, RULE, OTHER))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    while any(thread.is_alive() for thread in threads):
+        told.flush()
+        time.sleep(0.01)
+    told.flush()
+    found = counts(redis_client)
+    asked = [round_ % 8 for round_ in range(300)]
+    allowed = 20 * sum(used < 5 for used in asked)
+    assert found == {
+        f"{rule_field(RULE)}:allowed": allowed,
+        f"{rule_field(RULE)}:refused": 20 * len(asked) - allowed,
+        f"{rule_field(OTHER)}:allowed": allowed,
+    }
+    assert top(redis_client) == {user(number): 7 for number in range(20)}
+
+
+def test_what_is_recorded_is_written_within_seconds(redis_client: Redis) -> None:
+    limiter.take([Hit(RULE, user(1))])
+    eventually(lambda: redis_client.keys("*usage*"))
+
+
+PROCESS = """
+import atexit, os, sys, django
+from django.conf import settings
+settings.SLIDINGLIMIT = {"TIMEOUT": 10}  # other tests may keep the machine busy
+django.setup()
+from django_slidinglimit import limiter
+from django_slidinglimit.core.decisions import Client, Hit, Rule
+from django_slidinglimit.core.rates import Rate
+from django_slidinglimit.usage import recorder
+
+def take(count, rule="d1"):
+    for _ in range(count):
+        limiter.take([Hit(Rule(rule, Rate(100, 86_400_000)), Client("user", "1"))])
+
+"""
+
+
+def run(script: str, status: int = 0) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROCESS + script],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    assert done.returncode == status
+
+
+def recorded(redis: Redis) -> int:
+    """All that was counted, in whatever minute."""
+    keys = redis.keys("*usage*:counts")
+    return sum(int(count) for key in keys for count in redis.hgetall(key).values())
+
+
+@pytest.mark.parametrize(("end", "status"), [("pass", 0), ("sys.exit(3)", 3)])
+def test_a_process_that_ends_writes_what_it_has(redis_client: Redis, end: str, status: int) -> None:
+    run(f"take(7)\n{end}", status)
+    assert recorded(redis_client) == 7
+
+
+def test_where_no_thread_is_to_be_had_decisions_go_on(redis_client: Redis) -> None:
+    script = """
+import resource, threading
+resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+threading.stack_size(2**32)
+take(3)
+assert "slidinglimit-usage" not in [thread.name for thread in threading.enumerate()]
+"""
+    run(script)
+    assert recorded(redis_client) == 3
+
+
+def test_a_forked_child_counts_its_own_and_nothing_twice(redis_client: Redis) -> None:
+    script = """
+take(5)
+child = os.fork()
+take(2, "d2" if child == 0 else "d1")
+recorder.flush()
+if child == 0:
+    take(4, "d2")  # by a thread of its own
+    import time
+    time.sleep(2.5)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    run(script)
+    totals: Counter[str] = Counter()
+    for key in redis_client.keys("*usage*:counts"):
+        stored: dict[Any, Any] = redis_client.hgetall(key)
+        for field, count in stored.items():
+            totals[field.decode().split(":")[0]] += int(count)
+    assert totals == {"d1": 7, "d2": 6}
+
+
+# Settings and stores
+
+
+def test_without_usage_nothing_is_recorded(redis_client: Redis) -> None:
+    with override_settings(SLIDINGLIMIT={"USAGE": False}):
+        for _ in range(3):
+            limiter.take([Hit(RULE, user(1))])
+        recorder.flush()
+        assert kept(recorder.recorder) == {}
+    assert not redis_client.keys("*usage*")
+
+
+def test_a_store_that_keeps_no_usage_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    connections.use(MemoryStore())
+    try:
+        assert limiter.take([Hit(RULE, user(1))]).allowed
+        with pytest.raises(StoreError):
+            recorder.flush()
+        limiter.take([Hit(RULE, user(1))])
+        recorder.recorder._flush_quietly()
+        assert kept(recorder.recorder) == {}
+        assert connections.store().failure is None
+    finally:
+        connections.use(None)
+    assert not caplog.records
+
+
+def test_what_was_recorded_under_other_settings_is_dropped(redis_client: Redis) -> None:
+    before = recorder.recorder
+    limiter.take([Hit(RULE, user(1))])
+    with override_settings(SLIDINGLIMIT={"PREFIX": "other:"}):
+        limiter.take([Hit(RULE, user(1))])
+        redis_client.flushall()
+        before.record(seen(user(1)))  # by a request that was under way
+    recorder.flush()
+    time.sleep(1.2)
+    assert not redis_client.keys()
+    assert "slidinglimit-usage" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_flush_that_fails_does_not_open_the_breaker(
+    redis_server: EmbeddedServer, settings: Settings
+) -> None:
+    with EmbeddedServer(redis_server.binary) as server:
+        settings.CACHES = {"default": {**settings.CACHES["default"], "LOCATION": server.url}}
+        settings.SLIDINGLIMIT = {"TIMEOUT": 0.5}
+        limiter.take([Hit(RULE, user(1))])
+        pid = connections.store().run([("INFO", "server")])[0].split(b"process_id:")[1].split()[0]
+        os.kill(int(pid), signal.SIGSTOP)
+        with pytest.raises(StoreError):
+            recorder.flush()
+        assert connections.store().failure is None
+        os.kill(int(pid), signal.SIGCONT)
+        assert limiter.take([Hit(RULE, user(1))]).time_ms
+
+
+# Names in keys
+
+
+@thorough
+@given(st.text(), st.text())
+def test_a_member_reads_as_the_client_that_it_stands_for(kind: str, identity: str) -> None:
+    client = Client(kind, identity)
+    member = client_member(client)
+    assert member.isascii()
+    assert member_client(member) == member_client(member.encode()) == client
+
+
+@pytest.mark.parametrize("member", ["", "x", "[]", '["a"]', '["a","b","c"]', "{}", "7", b"\xff"])
+def test_another_text_is_no_member(member: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        member_client(member)
+
+
+@pytest.mark.parametrize(
+    "rule", [RULE, OTHER, OBSERVING, limiter.code_rule("a:b", "ip", frozenset(), Rate(1, 1))]
+)
+def test_a_field_reads_as_the_rule_that_it_stands_for(rule: Rule) -> None:
+    assert field_rule(rule_field(rule), rule.name) == rule
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "",
+        "d1",
+        "d1:5:60000",
+        "d1:5:0:enforce",
+        "d1:x:1:enforce",
+        "d 1:5:1:enforce",
+        ":5:1:enforce",
+        "d1:5:1:off",
+        "d1:5:1:observe:x",
+    ],
+)
+def test_another_text_is_no_field(field: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        field_rule(field)
+
+
+def eventually(true: Any, within: float = 10) -> None:
+    deadline = time.monotonic() + within
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
