@@ -6,14 +6,18 @@ that override_settings works.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import re
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from django.conf import settings
 from django.core.signals import setting_changed
 
 from .errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Network = IPv4Network | IPv6Network
 HEADER_FAMILIES = ("x-ratelimit", "ratelimit")
@@ -30,7 +34,7 @@ class Conf:
     TIMEOUT: float = 0.1
     BUCKETS: int = 16384
     TRUSTED_PROXIES: tuple[Network, ...] = ()
-    TRUST_UNIX_SOCKET: bool = False
+    TRUST_UNIX_SOCKET: bool = False  # written as an entry of TRUSTED_PROXIES
     FORWARDED_HEADER: str = "X-Forwarded-For"
     IPV6_PREFIX: int = 64
     KEYS: dict[str, str] = field(default_factory=dict)
@@ -40,40 +44,35 @@ class Conf:
     USAGE: bool = True
 
 
-# TRUST_UNIX_SOCKET is written as an entry of TRUSTED_PROXIES.
-NAMES = tuple(f.name for f in fields(Conf) if f.name != "TRUST_UNIX_SOCKET")
-
-
 def read() -> Conf:
     """Read and check `settings.SLIDINGLIMIT`.
 
     Raises:
         SettingError: a part is unknown or wrong.
     """
-    given = getattr(settings, "SLIDINGLIMIT", {})
-    if not isinstance(given, dict):
-        raise SettingError("", f"SLIDINGLIMIT must be a dict, not {given!r}.")
-    for name in given:
-        if name not in NAMES:
-            raise SettingError(name, f"there is no such setting. Known: {', '.join(NAMES)}.")
-    parts: dict[str, Any] = dict(given)
-    for name, value in given.items():
-        _CHECKS[name](name, value)
-    if "TRUSTED_PROXIES" in parts:
-        proxies = [str(p) for p in parts["TRUSTED_PROXIES"]]
-        parts["TRUST_UNIX_SOCKET"] = UNIX_SOCKET in proxies
-        parts["TRUSTED_PROXIES"] = tuple(_network(p) for p in proxies if p != UNIX_SOCKET)
-    if "HEADERS" in parts:
-        parts["HEADERS"] = tuple(parts["HEADERS"])
-    return Conf(**parts)
+    parts, found = _parse()
+    if found:
+        raise found[0]
+    proxies = parts.pop("TRUSTED_PROXIES", ())
+    return Conf(
+        **parts,
+        TRUSTED_PROXIES=tuple(proxy for proxy in proxies if proxy != UNIX_SOCKET),
+        TRUST_UNIX_SOCKET=UNIX_SOCKET in proxies,
+    )
+
+
+def problems() -> list[SettingError]:
+    """All that is wrong with `settings.SLIDINGLIMIT`, part by part."""
+    return _parse()[1]
 
 
 def current() -> Conf:
     """The setting as it is now; read once and kept until it changes."""
     global _conf
-    if _conf is None:
-        _conf = read()
-    return _conf
+    kept = _conf  # another thread may be told at any time that the setting has changed
+    if kept is None:
+        kept = _conf = read()
+    return kept
 
 
 _conf: Conf | None = None
@@ -97,85 +96,109 @@ def _network(text: str) -> Network:
     return IPv4Network((mapped, network.prefixlen - 96))
 
 
-def _text(name: str, value: object) -> None:
-    if not isinstance(value, str) or not value:
-        raise SettingError(name, f"must be a text, not {value!r}.")
-
-
-def _prefix(name: str, value: object) -> None:
-    if not isinstance(value, str) or "{" in value or "}" in value:
-        raise SettingError(name, f"must be a text without braces, not {value!r}.")
-
-
-def _whole(low: int, high: int) -> Any:
-    def check(name: str, value: object) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            problem = f"must be a whole number from {low} to {high}, not {value!r}."
-            raise SettingError(name, problem)
-
-    return check
-
-
-def _seconds(zero: bool) -> Any:
-    def check(name: str, value: object) -> None:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        least = 0 if zero else 0.001
-        if not number or not least <= cast("float", value) <= 60:
-            raise SettingError(name, f"must be seconds from {least} to 60, not {value!r}.")
-
-    return check
-
-
-def _flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise SettingError(name, f"must be True or False, not {value!r}.")
-
-
-def _proxies(name: str, value: object) -> None:
-    if not isinstance(value, list | tuple):
-        raise SettingError(name, f"must be a list of networks such as 10.0.0.0/8, not {value!r}.")
-    for network in value:
+def _parse() -> tuple[dict[str, Any], list[SettingError]]:
+    given = getattr(settings, "SLIDINGLIMIT", {})
+    if not isinstance(given, dict):
+        return {}, [SettingError("", f"must be a dict, not {given!r}.")]
+    parts: dict[str, Any] = {}
+    found = []
+    for name, value in given.items():
         try:
-            if network != UNIX_SOCKET:
-                ip_network(network)
+            if name not in _PARTS:
+                raise ValueError(f"there is no such part. Known: {', '.join(_PARTS)}.")
+            parts[name] = _PARTS[name](value)
         except ValueError as exc:
-            problem = f"{exc}. Write networks such as 10.0.0.0/8, or {UNIX_SOCKET!r}."
-            raise SettingError(name, problem) from exc
+            found.append(SettingError(name, str(exc)))
+    return parts, found
 
 
-def _forwarded_header(name: str, value: object) -> None:
-    _text(name, value)
-    if str(value).lower() == "forwarded":
-        problem = (
+# Each part's parser: what is written in the settings -> what Conf holds. They raise ValueError.
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"must be a text, not {value!r}.")
+    return value
+
+
+def _prefix(value: object) -> str:
+    if not isinstance(value, str) or "{" in value or "}" in value:
+        raise ValueError(f"must be a text without braces, not {value!r}.")
+    return value
+
+
+def _whole(low: int, high: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}, not {value!r}.")
+        return value
+
+    return parse
+
+
+def _seconds(least: float) -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not least <= cast("float", value) <= 60:
+            raise ValueError(f"must be seconds from {least} to 60, not {value!r}.")
+        return cast("float", value)
+
+    return parse
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be True or False, not {value!r}.")
+    return value
+
+
+def _proxies(value: object) -> list[Network | str]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"must be a list of networks such as 10.0.0.0/8, not {value!r}.")
+    try:
+        # Of text alone: a number would be read as an address.
+        return [p if p == UNIX_SOCKET else ip_network(str(p)) for p in value]
+    except ValueError as exc:
+        raise ValueError(f"{exc}. Write networks such as 10.0.0.0/8, or {UNIX_SOCKET!r}.") from exc
+
+
+def _forwarded_header(value: object) -> str:
+    name = _text(value)
+    if name.lower() == "forwarded":
+        raise ValueError(
             "the Forwarded field (RFC 7239) has a syntax of its own that is not read here; name "
             "one that holds addresses alone, such as X-Forwarded-For or X-Real-IP."
         )
-        raise SettingError(name, problem)
+    # Servers drop fields with other characters; so many a name is META's, such as HTTP_X_REAL_IP.
+    if not re.fullmatch("[A-Za-z0-9-]+", name):
+        raise ValueError(f"must be written as on the wire, such as X-Real-IP, not {name!r}.")
+    return name
 
 
-def _keys(name: str, value: object) -> None:
+def _keys(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(
         isinstance(k, str) and k and ":" not in k and isinstance(v, str) for k, v in value.items()
     ):
-        problem = "must be a dict of names (without colons) to dotted paths of callables."
-        raise SettingError(name, problem)
+        raise ValueError("must be a dict of names (without colons) to dotted paths of callables.")
+    return value
 
 
-def _headers(name: str, value: object) -> None:
-    if not isinstance(value, list | tuple) or not set(value) <= set(HEADER_FAMILIES):
-        problem = f"must be a list of some of {', '.join(HEADER_FAMILIES)}; not {value!r}."
-        raise SettingError(name, problem)
+def _headers(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(name in HEADER_FAMILIES for name in value):
+        raise ValueError(f"must be a list of some of {', '.join(HEADER_FAMILIES)}; not {value!r}.")
+    return tuple(value)
 
 
-def _reset(name: str, value: object) -> None:
+def _reset(value: object) -> str:
     if value not in ("seconds", "epoch"):
-        raise SettingError(name, f'must be "seconds" or "epoch", not {value!r}.')
+        raise ValueError(f'must be "seconds" or "epoch", not {value!r}.')
+    return value
 
 
-_CHECKS: dict[str, Any] = {
+_PARTS: dict[str, Callable[[object], Any]] = {
     "CACHE": _text,
     "PREFIX": _prefix,
-    "TIMEOUT": _seconds(zero=False),
+    "TIMEOUT": _seconds(0.001),
     "BUCKETS": _whole(1, 2**31),
     "TRUSTED_PROXIES": _proxies,
     "FORWARDED_HEADER": _forwarded_header,
@@ -183,6 +206,6 @@ _CHECKS: dict[str, Any] = {
     "KEYS": _keys,
     "HEADERS": _headers,
     "RESET": _reset,
-    "RULES_POLL": _seconds(zero=True),
+    "RULES_POLL": _seconds(0),
     "USAGE": _flag,
 }
