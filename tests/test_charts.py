@@ -1,0 +1,71 @@
+"""Numbers -> shapes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_slidinglimit.admin.charts import HALF, HEIGHT, WIDTH, Box, bar, picture
+from django_slidinglimit.core.rates import Rate
+from django_slidinglimit.core.window import Reading
+
+RATE = Rate(100, 60_000)
+
+
+def test_the_dashed_box_covers_the_last_window_until_now() -> None:
+    drawn = picture(RATE, Reading(80, 30, 15_000))
+    assert drawn.sliding == Box(x=125, y=10, width=500, height=90)
+    assert drawn.now == 625
+
+
+def test_the_previous_window_is_cut_where_the_box_begins() -> None:
+    drawn = picture(RATE, Reading(80, 30, 15_000))
+    assert drawn.slid == Box(x=0, y=28, width=125, height=72)
+    assert drawn.counted == Box(x=125, y=28, width=375, height=72)
+    assert drawn.current == Box(x=500, y=73, width=125, height=27)
+
+
+def test_the_gauge_shows_both_counts_as_parts_of_the_limit() -> None:
+    drawn = picture(RATE, Reading(80, 30, 15_000))
+    assert (drawn.gauge_counted.x, drawn.gauge_counted.width) == (0, 600)
+    assert (drawn.gauge_current.x, drawn.gauge_current.width) == (600, 300)
+
+
+def test_at_a_windows_start_all_of_the_previous_one_counts() -> None:
+    drawn = picture(RATE, Reading(80, 0, 0))
+    assert (drawn.sliding.x, drawn.now) == (0, 500)
+    assert (drawn.slid.width, drawn.counted.width) == (0, 500)
+
+
+def test_counts_above_a_lowered_limit_stay_inside_the_picture() -> None:
+    drawn = picture(Rate(10, 60_000), Reading(80, 40, 30_000))
+    assert drawn.counted.y == 10
+    assert drawn.sliding.height == 11.25
+    assert drawn.gauge_current.x + drawn.gauge_current.width == WIDTH
+
+
+def test_a_limit_of_zero_has_an_empty_picture_and_a_full_bar() -> None:
+    drawn = picture(Rate(0, 60_000), Reading(0, 0, 30_000))
+    assert drawn.gauge_counted.width == drawn.gauge_current.width == 0
+    assert bar(0, 0) == 100
+
+
+@given(
+    limit=st.integers(0, 10**6),
+    previous=st.integers(0, 10**6),
+    current=st.integers(0, 10**6),
+    elapsed=st.integers(0, 59_999),
+)
+def test_every_shape_lies_inside_the_picture(
+    limit: int, previous: int, current: int, elapsed: int
+) -> None:
+    drawn = picture(Rate(limit, 60_000), Reading(previous, current, elapsed))
+    for box in (drawn.slid, drawn.counted, drawn.current, drawn.sliding):
+        assert box.x >= 0
+        assert box.y >= 0
+        assert box.x + box.width <= WIDTH + 0.01
+        assert abs(box.y + box.height - HEIGHT) <= 0.01
+    assert abs(drawn.slid.width + drawn.counted.width - HALF) <= 0.01
+    assert drawn.gauge_current.x + drawn.gauge_current.width <= WIDTH + 0.02
+
+
+def test_bars_grow_with_use_and_stop_at_the_limit() -> None:
+    assert [bar(used, 80) for used in (0, 20, 79, 80, 200)] == [0, 25, 98.8, 100, 100]
