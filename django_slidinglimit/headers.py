@@ -55,13 +55,14 @@ def _x_ratelimit(answers: list[Answer], time_ms: int | None) -> dict[str, str]:
 def _ratelimit(answers: list[Answer]) -> dict[str, str]:
     """The fields of draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4, all rules listed.
 
-    `t` is the seconds within which no more than `r` can be used. The draft is unsettled.
+    `t` is the seconds within which no request for more than `r` is admitted. The draft is
+    unsettled.
     """
     policies, limits = [], []
     names: set[str] = set()
     for answer in answers:
         verdict, rate = answer.verdict, answer.hit.rule.rate
-        name = _string(_unique(answer.hit.rule.name or answer.hit.rule.id, names))
+        name = _string(_unique(_printable(answer.hit.rule.name or answer.hit.rule.id), names))
         policies.append(f"{name};q={verdict.limit};w={seconds(rate.window_ms)}")
         wait = _wait_for_more(answer)
         limits.append(f"{name};r={verdict.remaining}" + (f";t={wait}" if wait is not None else ""))
@@ -90,7 +91,11 @@ def _unique(name: str, taken: set[str]) -> str:
     return unique
 
 
-def _string(text: str) -> str:
-    """A String of RFC 9651, section 3.3.3: printable ASCII in quotes."""
-    printable = "".join(char if " " <= char <= "~" else "?" for char in text)
+def _printable(text: str) -> str:
+    """The text with a question mark for whatever is no printable ASCII, line ends above all."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
+
+
+def _string(printable: str) -> str:
+    """A String of RFC 9651, section 3.3.3."""
     return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'
