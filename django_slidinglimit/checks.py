@@ -1,7 +1,153 @@
-"""System checks: what is wrong with the set-up, told at start."""
+"""System checks: what is wrong with the set-up, told when the site starts. None asks Redis."""
 
 from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from django.apps import apps
+from django.conf import settings
+from django.core.cache import DEFAULT_CACHE_ALIAS, caches
+from django.core.checks import CheckMessage, Error, register
+from django.core.checks import Warning as CheckWarning
+
+from . import clients, conf, connections
+from .core.rates import Rate
+from .errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Each part of SLIDINGLIMIT: the id of its error, and what to do. "" is the setting itself.
+PARTS = {
+    "": ("E001", 'Write a dict, such as SLIDINGLIMIT = {"CACHE": "limits"}.'),
+    "CACHE": (
+        "E002",
+        "Name an alias of CACHES whose BACKEND is django_redis.cache.RedisCache, with one server.",
+    ),
+    "PREFIX": ("E003", 'Leave it out, or write a text such as "sl:".'),
+    "TIMEOUT": ("E004", "Leave it out for 0.1 seconds."),
+    "BUCKETS": ("E005", "Leave it out for 16384."),
+    "TRUSTED_PROXIES": ("E006", 'List the networks of your proxies, such as ["10.0.0.0/8"].'),
+    "FORWARDED_HEADER": ("E007", "Leave it out for X-Forwarded-For."),
+    "IPV6_PREFIX": ("E008", "Leave it out for 64."),
+    "KEYS": (
+        "E009",
+        'Write names and dotted paths of callables, such as {"tenant": "project.keys.tenant"}.',
+    ),
+    "HEADERS": ("E010", "Leave it out for all of them, or write [] for none."),
+    "RESET": ("E011", 'Leave it out for "seconds".'),
+    "RULES_POLL": ("E012", "Leave it out for 0.5 seconds, or write 0 in tests."),
+    "USAGE": ("E013", "Leave it out for True."),
+}
+UNKNOWN = ("E014", "Correct its spelling, or take it out.")
 
 
 def register_all() -> None:
     """Register the checks; called when the app is ready."""
+    for check in (check_setting, check_database, check_proxies, check_throttles):
+        register(check, "slidinglimit")
+
+
+def check_setting(**_: Any) -> list[CheckMessage]:
+    """All that is wrong with the SLIDINGLIMIT setting, and with the cache and keys it names."""
+    settled, problems = conf.parse()
+    return [
+        Error(str(problem), hint=hint, id=f"slidinglimit.{number}")
+        for problem in (*problems, *_cache_problems(settled), *_key_problems(settled))
+        for number, hint in [PARTS.get(problem.name, UNKNOWN)]
+    ]
+
+
+def check_database(**_: Any) -> list[CheckMessage]:
+    """Whether some cache.clear() would reset all limits: django-redis' is FLUSHDB."""
+    alias = conf.parse()[0].CACHE
+    ours = _database(caches.settings.get(alias, {}))
+    if ours is None:
+        return []
+    sharing = [name for name, given in caches.settings.items() if _database(given) == ours]
+    if sharing == [alias] and alias != DEFAULT_CACHE_ALIAS:
+        return []
+    return [
+        CheckWarning(
+            f"Limits are counted in the Redis database of {' and '.join(map(repr, sharing))}: "
+            "cache.clear() empties it, and resets all limits.",
+            hint='Make an alias for limits alone, on another database (such as "redis://.../1"), '
+            'and name it in SLIDINGLIMIT["CACHE"].',
+            id="slidinglimit.W001",
+        )
+    ]
+
+
+def check_proxies(**_: Any) -> list[CheckMessage]:
+    """Whether everybody is a trusted proxy, so that anybody may claim any address."""
+    return [
+        CheckWarning(
+            f"SLIDINGLIMIT['TRUSTED_PROXIES'] trusts every address by {str(network)!r}: any client "
+            "can claim another address in the forwarded header, and be counted anew.",
+            hint="List the networks of your proxies alone.",
+            id="slidinglimit.W002",
+        )
+        for network in conf.parse()[0].TRUSTED_PROXIES
+        if network.prefixlen == 0
+    ]
+
+
+def check_throttles(**options: Any) -> list[CheckMessage]:
+    """What is wrong with throttles, where Django REST framework is installed."""
+    if not apps.is_installed("rest_framework"):
+        return []
+    from . import throttling  # needs DRF
+
+    return [*throttling.check_throttles(**options), *_rate_problems()]
+
+
+def _cache_problems(settled: conf.Conf) -> Iterator[SettingError]:
+    try:
+        connections.server_of(settled.CACHE)
+    except SettingError as exc:
+        yield exc
+
+
+def _key_problems(settled: conf.Conf) -> Iterator[SettingError]:
+    for name, path in settled.KEYS.items():
+        if name in clients.BUILT_IN:
+            yield SettingError("KEYS", f"{name!r} is the name of a key that is built in.")
+        try:
+            clients.key(path)
+        except Exception as exc:  # whatever the project's module raises
+            yield SettingError("KEYS", f"{name!r}: {exc}")
+
+
+def _rate_problems() -> Iterator[CheckMessage]:
+    rates = getattr(settings, "REST_FRAMEWORK", {}).get("DEFAULT_THROTTLE_RATES") or {}
+    for scope, rate in rates.items():
+        try:
+            Rate.parse(rate)
+        except ValueError as exc:
+            yield CheckWarning(
+                f"REST_FRAMEWORK['DEFAULT_THROTTLE_RATES'][{scope!r}]: {exc}",
+                hint="A throttle of django_slidinglimit would raise this error at each request.",
+                id="slidinglimit.W003",
+            )
+
+
+def _database(given: dict[str, Any]) -> tuple[str, ...] | None:
+    """What tells the Redis database of an entry of CACHES from others."""
+    location = given.get("LOCATION", "")
+    servers = re.split("[,;]", location) if isinstance(location, str) else location
+    url = urlsplit(str(next(iter(servers), "")))
+    options = given.get("OPTIONS", {})
+    numbers = (
+        options.get("CONNECTION_POOL_KWARGS", options).get("db"),
+        *parse_qs(url.query).get("db", ()),
+        url.path.strip("/") if url.scheme in ("redis", "rediss") else None,
+    )
+    number = next((str(number) for number in numbers if number not in (None, "")), "0")
+    if url.scheme == "unix":
+        return url.path, number
+    if url.scheme in ("redis", "rediss"):
+        host, _, port = url.netloc.rpartition("@")[2].partition(":")
+        return host.replace("localhost", "127.0.0.1") or "127.0.0.1", port or "6379", number
+    return None

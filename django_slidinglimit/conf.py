@@ -50,20 +50,33 @@ def read() -> Conf:
     Raises:
         SettingError: a part is unknown or wrong.
     """
-    parts, found = _parse()
-    if found:
-        raise found[0]
+    settled, problems = parse()
+    for problem in problems:
+        raise problem
+    return settled
+
+
+def parse() -> tuple[Conf, list[SettingError]]:
+    """What `settings.SLIDINGLIMIT` says, with defaults where it is wrong, and all that is wrong."""
+    given = getattr(settings, "SLIDINGLIMIT", {})
+    if not isinstance(given, dict):
+        return Conf(), [SettingError("", f"must be a dict, not {given!r}.")]
+    parts: dict[str, Any] = {}
+    problems = []
+    for name, value in given.items():
+        try:
+            if name not in _PARTS:
+                raise ValueError(f"there is no such part. Known: {', '.join(_PARTS)}.")
+            parts[name] = _PARTS[name](value)
+        except ValueError as exc:
+            problems.append(SettingError(name, str(exc)))
     proxies = parts.pop("TRUSTED_PROXIES", ())
-    return Conf(
+    settled = Conf(
         **parts,
         TRUSTED_PROXIES=tuple(proxy for proxy in proxies if proxy != UNIX_SOCKET),
         TRUST_UNIX_SOCKET=UNIX_SOCKET in proxies,
     )
-
-
-def problems() -> list[SettingError]:
-    """All that is wrong with `settings.SLIDINGLIMIT`, part by part."""
-    return _parse()[1]
+    return settled, problems
 
 
 def current() -> Conf:
@@ -94,22 +107,6 @@ def _network(text: str) -> Network:
     if mapped is None or network.prefixlen < 96:
         return network
     return IPv4Network((mapped, network.prefixlen - 96))
-
-
-def _parse() -> tuple[dict[str, Any], list[SettingError]]:
-    given = getattr(settings, "SLIDINGLIMIT", {})
-    if not isinstance(given, dict):
-        return {}, [SettingError("", f"must be a dict, not {given!r}.")]
-    parts: dict[str, Any] = {}
-    found = []
-    for name, value in given.items():
-        try:
-            if name not in _PARTS:
-                raise ValueError(f"there is no such part. Known: {', '.join(_PARTS)}.")
-            parts[name] = _PARTS[name](value)
-        except ValueError as exc:
-            found.append(SettingError(name, str(exc)))
-    return parts, found
 
 
 # Each part's parser: what is written in the settings -> what Conf holds. They raise ValueError.
@@ -177,7 +174,8 @@ def _forwarded_header(value: object) -> str:
 
 def _keys(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(
-        isinstance(k, str) and k and ":" not in k and isinstance(v, str) for k, v in value.items()
+        isinstance(k, str) and k and ":" not in k and isinstance(v, str) and "." in v
+        for k, v in value.items()
     ):
         raise ValueError("must be a dict of names (without colons) to dotted paths of callables.")
     return value

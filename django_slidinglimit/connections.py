@@ -78,44 +78,49 @@ def redis_store() -> RedisStore:
         SettingError: the cache alias is no django-redis cache, or cannot be used.
     """
     settled = conf.current()
-    key_prefix, pool = _server_of(settled.CACHE)
+    key_prefix, pool = server_of(settled.CACHE)
     prefix = f"{key_prefix}{settled.PREFIX}{_apart}"
-    if "{" in prefix or "}" in prefix:
-        problem = f"the KEY_PREFIX of {settled.CACHE!r} may hold no braces, as {key_prefix!r} does."
-        raise SettingError("CACHE", problem)
     wire = Wire(own_pool(pool), settled.TIMEOUT)
     return RedisStore(wire, prefix=prefix, buckets=settled.BUCKETS, secret=secret())
+
+
+def server_of(alias: str) -> tuple[str, Any]:
+    """An alias's KEY_PREFIX, and a new pool to the server that it writes to; connects to nothing.
+
+    Raises:
+        SettingError: the alias is no django-redis cache with one server to write to, or its
+            KEY_PREFIX has braces.
+    """
+    try:
+        cache: Any = caches[alias]
+        prefix: str = cache.key_prefix
+        client = getattr(cache, "client", None)
+        pool = None
+        if isinstance(client, DefaultClient) and not isinstance(client, ShardClient):
+            factory: Any = client.connection_factory
+            # Of a list, and with Sentinel, the first is the one that is written to.
+            params = factory.make_connection_params(next(iter(client._server)))
+            pool = factory.get_connection_pool(params)
+    except Exception as exc:  # django-redis, redis-py and Django each have their own
+        problem = f"the cache {alias!r} cannot be used: {type(exc).__name__}: {exc}"
+        raise SettingError("CACHE", problem) from exc
+    if pool is None:
+        found = type(client or cache)
+        problem = (
+            f"the cache {alias!r} is a {found.__module__}.{found.__qualname__}. Limits need a "
+            "django-redis cache with one server to write to: a cache of this process alone, or "
+            "several, would multiply every limit."
+        )
+        raise SettingError("CACHE", problem)
+    if "{" in prefix or "}" in prefix:
+        problem = f"the KEY_PREFIX of the cache {alias!r} may hold no braces, as {prefix!r} does."
+        raise SettingError("CACHE", problem)
+    return prefix, pool
 
 
 def secret() -> bytes:
     """The key of all digests of identities, derived from SECRET_KEY."""
     return blake2b(force_bytes(settings.SECRET_KEY), person=b"slidinglimit").digest()
-
-
-def _server_of(alias: str) -> tuple[str, Any]:
-    """An alias's KEY_PREFIX, and a new pool to the server that it writes to; connects to nothing.
-
-    Raises:
-        SettingError: the alias is no django-redis cache with one server to write to.
-    """
-    try:
-        cache: Any = caches[alias]
-        # A list's first server is the one that is written to; so is a Sentinel client's.
-        client = getattr(cache, "client", None)
-        if isinstance(client, DefaultClient) and not isinstance(client, ShardClient):
-            factory: Any = client.connection_factory
-            params = factory.make_connection_params(next(iter(client._server)))
-            return cache.key_prefix, factory.get_connection_pool(params)
-    except Exception as exc:  # django-redis, redis-py and Django each have their own
-        problem = f"CACHES[{alias!r}] cannot be used: {type(exc).__name__}: {exc}"
-        raise SettingError("CACHE", problem) from exc
-    found = cache if client is None else client
-    raise SettingError(
-        "CACHE",
-        f"{alias!r} is a {type(found).__module__}.{type(found).__qualname__}, and limits need a "
-        "django-redis cache with one server to write to: they are counted for all processes "
-        "together.",
-    )
 
 
 def _make() -> Breaker:

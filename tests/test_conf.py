@@ -93,6 +93,7 @@ def test_trusted_proxies_are_networks_and_perhaps_the_unix_socket() -> None:
         ("KEYS", ["tenant"], "a dict of names"),
         ("KEYS", {"header:tenant": "project.keys.tenant"}, "without colons"),
         ("KEYS", {"tenant": len}, "dotted paths"),
+        ("KEYS", {"tenant": "tenant"}, "dotted paths"),
         ("HEADERS", "ratelimit", "a list of some of x-ratelimit, ratelimit"),
         ("HEADERS", ["x-rate-limit"], "a list of some of x-ratelimit, ratelimit"),
         ("HEADERS", [["ratelimit"]], "a list of some of x-ratelimit, ratelimit"),
@@ -126,6 +127,8 @@ def test_a_setting_that_is_no_dict_is_refused(value: Any) -> None:
 
 
 def test_all_problems_are_told_at_once() -> None:
-    wrong = {"TIMEOUT": 0, "USAGE": True, "RESET": "date", "CACHES": "default"}
+    wrong = {"TIMEOUT": 0, "RESET": "date", "CACHES": "default"}
     with override_settings(SLIDINGLIMIT=wrong):
-        assert [problem.name for problem in conf.problems()] == ["TIMEOUT", "RESET", "CACHES"]
+        settled, problems = conf.parse()
+    assert [problem.name for problem in problems] == ["TIMEOUT", "RESET", "CACHES"]
+    assert settled == conf.Conf()
