@@ -45,6 +45,10 @@ def of_client(client: Client) -> list[tuple[reader.RuleUsage, reader.Standing]]:
     return reader.of_client(reader.server().minute, client)
 
 
+def stored(client: Redis) -> dict[bytes, bytes | None]:
+    return {key: client.dump(key) for key in client.scan_iter()}
+
+
 def test_the_server_tells_its_name_and_time() -> None:
     server = reader.server()
     assert server.name.startswith(("Redis ", "Valkey "))
@@ -87,10 +91,10 @@ def test_the_state_of_a_client(rule: Rule, times: int, state: State) -> None:
 def test_reading_counts_nothing_and_writes_nothing(redis_client: Redis) -> None:
     ask(LIST, MARIA, 3)
     recorder.flush()
-    before = {key: redis_client.dump(key) for key in redis_client.keys()}
+    before = stored(redis_client)
     reader.overview(reader.server().minute)
     reader.of_client(reader.server().minute, MARIA)
-    assert {key: redis_client.dump(key) for key in redis_client.keys()} == before
+    assert stored(redis_client) == before
 
 
 def test_every_identity_can_be_listed_and_looked_up() -> None:

@@ -128,7 +128,7 @@ class RuleAdmin(ModelAdmin):
             changed = list(rules.exclude(mode=mode))
             found = Rule.objects.filter(pk__in=[rule.pk for rule in changed])
             found.update(mode=mode, updated=timezone.now())
-            message = [{"changed": {"fields": [str(Rule._meta.get_field("mode").verbose_name)]}}]
+            message = gettext("Set to %(mode)s.") % {"mode": mode.value}
             LogEntry.objects.log_actions(cast("int", request.user.pk), changed, CHANGE, message)
         count = len(changed)
         told = ngettext(

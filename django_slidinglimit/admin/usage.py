@@ -70,7 +70,8 @@ class UsageAdmin(ModelAdmin):
         """The clients of each rule that were active in the last minutes."""
         self._require_view(request)
         context: dict[str, Any] = {"title": _("Usage"), **(extra_context or {})}
-        with self._server(context) as server:
+        with self._told(context):
+            context["server"] = server = reader.server()
             usages = reader.overview(server.minute)
             found = people(request, self.admin_site, (s.client for u in usages for s in u.clients))
             context["groups"] = [
@@ -93,7 +94,8 @@ class UsageAdmin(ModelAdmin):
             "identity": who(client),
             "person": person,
         }
-        with self._server(context) as server:
+        with self._told(context):
+            context["server"] = server = reader.server()
             context["rows"] = [
                 Row(usage, standing, person)
                 for usage, standing in reader.of_client(server.minute, client)
@@ -141,12 +143,12 @@ class UsageAdmin(ModelAdmin):
             raise PermissionDenied
 
     @contextmanager
-    def _server(self, context: dict[str, Any]) -> Iterator[reader.Server]:
-        """Ask for the server; where it fails, the context says so and the rest is left out."""
+    def _told(self, context: dict[str, Any]) -> Iterator[None]:
+        """Where reading fails, have the page say so, and what happens to requests meanwhile."""
         try:
-            context["server"] = reader.server()
-            yield context["server"]
+            yield
         except (StoreError, SettingError) as error:
+            context.pop("server", None)
             chosen = Counter(stored.rule.when_down for stored in reader.stored_rules().values())
             context.update(error=error, allow=chosen["allow"], deny=chosen["deny"])
 
