@@ -128,6 +128,8 @@ class Recorder:
         """
         with self._lock:
             tally, self._tally, self._clients = self._tally, {}, 0
+        if not tally:
+            return
         store = connections.store().store
         batch: list[tuple[Any, ...]] = []
         clients = 0
@@ -239,8 +241,8 @@ recorder = Recorder()
 
 
 def record(decision: Decision) -> None:
-    """Count a decision, unless the setting USAGE is False."""
-    if conf.current().USAGE:
+    """Count a decision, unless the setting USAGE is False or a test keeps its counters apart."""
+    if conf.current().USAGE and connections.is_shared():
         recorder.record(decision)
 
 
