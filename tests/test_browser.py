@@ -1,0 +1,274 @@
+"""The admin's pages in Chromium, under a strict Content-Security-Policy."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client as Browser
+from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+
+from django_slidinglimit import limiter
+from django_slidinglimit.admin.charts import picture
+from django_slidinglimit.core.decisions import Client, Hit, Rule
+from django_slidinglimit.core.rates import Rate
+from django_slidinglimit.core.window import Reading
+from django_slidinglimit.models import Rule as Row
+from django_slidinglimit.usage import recorder
+from tests.conftest import missing
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin_site")]
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+OVERVIEW = "/admin/django_slidinglimit/usage/"
+CLIENT = "/admin/django_slidinglimit/usage/client/?kind=ip&identity=127.0.0.1"
+# Enough for a refresh or two on a busy machine.
+SOON = 15_000
+
+
+@pytest.fixture
+def page(
+    live_server: LiveServer,
+    admin_client: Browser,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Page]:
+    """A tab, signed in, whose test fails if the policy refused anything or a script failed."""
+    chromium = shutil.which("chromium") or missing("chromium is not installed")
+    settings.MIDDLEWARE = ["tests.admin_site.strict", *settings.MIDDLEWARE]
+    # Playwright's sync API runs an event loop in this thread.
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    faults: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        context = browser.new_context(base_url=live_server.url, reduced_motion="no-preference")
+        session = admin_client.cookies["sessionid"].value
+        context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+        context.expose_function("slReport", lambda told: faults.append(told))
+        context.add_init_script(
+            "document.addEventListener('securitypolicyviolation', (e) =>"
+            " slReport(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}`))"
+        )
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("console", lambda message: _note(message, faults))
+        yield tab
+        browser.close()
+    assert not faults
+
+
+def _note(message: ConsoleMessage, faults: list[str]) -> None:
+    # Tests refuse requests on purpose.
+    if message.type == "error" and not message.text.startswith("Failed to load resource"):
+        faults.append(message.text)
+
+
+@pytest.fixture
+def ask(page: Page) -> Callable[[int], list[int]]:
+    """Send so many real requests to the limited view, and give their statuses."""
+
+    def send(times: int) -> list[int]:
+        found = [page.request.get("/search/").status for _ in range(times)]
+        recorder.flush()
+        return found
+
+    return send
+
+
+def test_the_client_pages_figures_change_without_a_reload(
+    page: Page, ask: Callable[[int], list[int]]
+) -> None:
+    ask(3)
+    page.goto(CLIENT)
+    page.evaluate("window.slSame = true")
+    expect(page.locator("[data-sl=used]")).to_have_text("3")
+    assert ask(9) == [200] * 7 + [429] * 2
+    expect(page.locator("[data-sl=used]")).to_have_text("10", timeout=SOON)
+    expect(page.locator(".sl-rule-head .sl-state")).to_have_text("limited")
+    expect(page.locator("[data-sl=left]")).to_have_text("0")
+    assert page.evaluate("window.slSame")
+
+
+def test_the_overview_shows_a_new_client_without_a_reload(
+    page: Page, ask: Callable[[int], list[int]]
+) -> None:
+    page.goto(OVERVIEW)
+    expect(page.locator(".sl-notice")).to_contain_text("No request was counted")
+    ask(10)
+    row = page.get_by_role("row", name="127.0.0.1")
+    expect(row).to_contain_text("limited", timeout=SOON)
+    expect(row).to_contain_text("10 of 10")
+
+
+def test_the_rules_list_and_form_work_under_the_policy(page: Page) -> None:
+    row = Row.objects.create(name="Search", scope="search", rate="5/min")
+    page.goto("/admin/django_slidinglimit/rule/")
+    expect(page.get_by_text("enforced")).to_be_visible()
+    page.goto(f"/admin/django_slidinglimit/rule/{row.pk}/change/")
+    rate = page.get_by_label("Rate:")
+    echo = page.locator(".sl-echo")
+    expect(echo).to_have_text("5 requests in 60 s, about 5 a minute")
+    for typed, said in {
+        "100/min": "100 requests in 60 s, about 1.7 a second",
+        " 1000 / Day ": "1000 requests in 86400 s, about 42 an hour",
+        "10/5m": "10 requests in 300 s, about 2 a minute",
+        "1/2w": "1 requests in 1209600 s, about 0.5 a week",
+        "0/s": "Refuses every request.",
+        "5/ms": "",
+        "5/0s": "",
+        "ten": "",
+    }.items():
+        rate.fill(typed)
+        expect(echo).to_have_text(said)
+
+
+def test_the_keyboard_alone_resets_a_client(page: Page, ask: Callable[[int], list[int]]) -> None:
+    ask(10)
+    page.goto(OVERVIEW)
+    button = page.get_by_role("button", name="Reset ip 127.0.0.1 on search")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if button.evaluate("(element) => element === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Reset ip 127.0.0.1 on search?")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Reset", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".messagelist")).to_have_text(
+        re.compile(r"Ip 127\.0\.0\.1 starts afresh on search\.")
+    )
+    assert ask(1) == [200]
+
+
+def test_the_focus_stays_on_its_row_across_refreshes(
+    page: Page, ask: Callable[[int], list[int]]
+) -> None:
+    ask(2)
+    page.goto(OVERVIEW)
+    link = page.get_by_role("link", name="127.0.0.1")
+    link.focus()
+    ask(1)
+    row = page.get_by_role("row", name="127.0.0.1")
+    expect(row).to_contain_text("3 of 10", timeout=SOON)
+    expect(link).to_be_focused()
+
+
+def test_a_paused_page_stays_as_it_is_until_it_is_resumed(
+    page: Page, ask: Callable[[int], list[int]]
+) -> None:
+    ask(2)
+    page.goto(CLIENT)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("status")).to_have_text("Paused.")
+    ask(3)
+    page.wait_for_timeout(3000)  # longer than the interval
+    expect(page.locator("[data-sl=used]")).to_have_text("2")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("[data-sl=used]")).to_have_text("5", timeout=SOON)
+    expect(page.get_by_role("status")).to_have_text("Live again.")
+
+
+@pytest.mark.parametrize("loss", ["session", "permission"])
+def test_the_page_stops_and_says_so_when_it_may_not_be_seen_any_more(page: Page, loss: str) -> None:
+    page.goto(OVERVIEW)
+    expect(page.locator("[data-sl-mode]")).to_have_text("live")
+    asked: list[str] = []
+    if loss == "session":
+        page.context.clear_cookies()
+    else:
+        User.objects.update(is_superuser=False)
+    page.on("request", lambda request: asked.append(request.url))
+    expect(page.get_by_role("status")).to_contain_text("Stopped", timeout=SOON)
+    expect(page.locator("[data-sl-mode]")).to_have_text("stopped")
+    asked.clear()
+    page.wait_for_timeout(3000)
+    assert asked == []
+
+
+def test_a_page_that_cannot_be_refreshed_is_marked_as_old_and_recovers(page: Page) -> None:
+    page.goto(OVERVIEW)
+    page.route("**/*fragment=1", lambda route: route.abort())
+    expect(page.locator("[data-sl-mode]")).to_have_text("old", timeout=SOON)
+    page.unroute("**/*fragment=1")
+    expect(page.locator("[data-sl-mode]")).to_have_text("live", timeout=SOON)
+
+
+def test_the_script_draws_what_the_server_draws_and_moves_on_by_time(
+    page: Page, ask: Callable[[int], list[int]]
+) -> None:
+    ask(1)
+    page.goto(CLIENT)
+    page.get_by_role("button", name="Pause").click()
+
+    def drawn_at(elapsed: int) -> dict[str, dict[str, float]]:
+        """The shapes of a counter read just now: 80 before, 30 now, a limit of 100 an hour."""
+        given = {"limit": 100, "window": 3_600_000, "previous": 80, "current": 30, "free": 0}
+        page.evaluate(
+            """(data) => {
+                const live = document.querySelector("[data-sl-live]");
+                Object.assign(live.querySelector("[data-sl-picture]").dataset, data);
+                live.dataset.slState = "live";
+                live.dispatchEvent(new CustomEvent("sl:shown"));
+            }""",
+            {**given, "elapsed": elapsed},
+        )
+        page.wait_for_timeout(200)
+        found: dict[str, dict[str, float]] = page.evaluate(
+            """() => Object.fromEntries([...document.querySelectorAll("svg [data-sl]")].map(
+                (shape) => [shape.dataset.sl, Object.fromEntries([...shape.attributes].filter(
+                    ({name}) => ["x", "y", "width", "height"].includes(name)
+                ).map(({name, value}) => [name, Number(value)]))]
+            ))"""
+        )
+        return found
+
+    drawn = drawn_at(900_000)
+    ours = picture(Rate(100, 3_600_000), Reading(80, 30, 900_000))
+    for name, box in {
+        "slid": ours.slid,
+        "counted-block": ours.counted,
+        "current-block": ours.current,
+        "sliding": ours.sliding,
+        "gauge-counted": ours.gauge_counted,
+        "gauge-current": ours.gauge_current,
+    }.items():
+        for attribute, value in drawn[name].items():
+            if name != "sliding" or attribute in ("x", "width"):
+                assert value == pytest.approx(getattr(box, attribute), abs=0.5), (name, attribute)
+    sentence = page.locator(".sl-sentence")
+    expect(sentence).to_contain_text("60 of the previous 80 still count, 30 now: 90 of")
+
+    drawn = drawn_at(3_599_900)  # the window ends while one looks
+    expect(sentence).to_contain_text("30 of the previous 30 still count, 0 now: 30 of")
+    assert drawn["counted-block"]["width"] == pytest.approx(500, abs=1)
+
+
+def test_odd_identities_are_links_that_lead_to_their_page(page: Page) -> None:
+    rule = Rule("c1", Rate(10, 3_600_000), "list")
+    odd = ["2001:db8::/64", "a/b?c#d", "<script>alert(1)</script>", "..", "🦊", "é" * 128]
+    for identity in odd:
+        limiter.take([Hit(rule, Client("key", identity))])
+    recorder.flush()
+    for identity in odd:
+        page.goto(OVERVIEW)
+        page.get_by_role("link", name=identity, exact=True).click()
+        expect(page.locator(".sl-client-line code")).to_have_text(identity)
+        expect(page.locator("[data-sl=used]")).to_have_text("1")
