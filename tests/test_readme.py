@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from .smoke import PATIENCE, family, still_there
 from .test_docs import DOCS, ROOT, blocks
 
 if TYPE_CHECKING:
@@ -96,3 +99,30 @@ def test_the_tests_of_a_project_pass(project: Path) -> None:
     assert "Ran 3 tests" in run(project, "manage.py", "test")
     arguments = ("-m", "pytest", "-p", "no:valkey", "--ds", "shop.settings", "shop/test_report.py")
     assert "1 passed" in run(project, *arguments)
+
+
+@pytest.mark.wheel
+def test_one_line_sets_up_and_runs_the_demo(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    [line] = (block for block in blocks(ROOT / "README.md", "sh") if "manage.py demo" in block)
+    with subprocess.Popen(
+        ["/bin/sh", "-c", f"{line.rstrip()} --port 0"],
+        cwd=clone,
+        env={"PATH": os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        said = []
+        for said_now in process.stdout:
+            said.append(said_now)
+            if "Ctrl-C" in said_now:
+                break
+        members = family(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stdout.read() == "Stopped.\n", "".join(said)
+        process.wait(PATIENCE)
+    assert not still_there(members)

@@ -39,8 +39,8 @@ The demo is running. To open in a browser:
 
 Sign in as: {name} / {password}
 
-alice and bob send a request every {pause:g} seconds, {attacker} {times} times as many.
-Ctrl-C stops everything.
+alice and bob send a request every {pause:g} seconds, and the attacker {attacker}
+{times} times as many. Ctrl-C stops everything.
 """
 
 
