@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .decisions import Decision, Hit
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 FIRST_PAUSE = 0.25
@@ -25,11 +26,16 @@ LONGEST_PAUSE = 4.0
 
 
 class Failure(NamedTuple):
-    """Why the breaker is open, its pause in seconds, and the clock's time to try again."""
+    """Why the breaker is open, its pause in seconds, and the clock's time to try again.
+
+    `counting`: counting failed. A server that is out of memory or only a replica still answers
+    what only reads, so that this alone does not prove that it counts again.
+    """
 
     error: StoreError
     pause: float
     retry_at: float
+    counting: bool
 
 
 class Breaker(Store):
@@ -63,7 +69,7 @@ class Breaker(Store):
         return 0 if failure is None else max(0, round((failure.retry_at - self._clock()) * 1000))
 
     def take(self, hits: Sequence[Hit]) -> Decision:
-        return self._call(self.store.take, hits)
+        return self._call(self.store.take, hits, counting=True)
 
     def peek(self, hits: Sequence[Hit]) -> Decision:
         return self._call(self.store.peek, hits)
@@ -72,43 +78,48 @@ class Breaker(Store):
         self._call(self.store.reset, hits)
 
     def refund(self, decision: Decision) -> None:
-        self._call(self.store.refund, decision)
+        self._call(self.store.refund, decision, counting=True)
 
     def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         return self._call(self.store.run, commands)
 
-    def _call(self, method: Callable[..., T], *args: Any) -> T:
+    def _call(self, method: Callable[[A], T], argument: A, *, counting: bool = False) -> T:
         failure = self.failure
         if failure is None:
-            return self._try(None, method, *args)
+            return self._try(None, method, argument, counting)
         if not self._trying.acquire(blocking=False):
             raise _refusal(failure)
         try:
             failure = self.failure  # another caller may have tried since
             if failure is not None and self._clock() < failure.retry_at:
                 raise _refusal(failure)
-            return self._try(failure, method, *args)
+            return self._try(failure, method, argument, counting)
         finally:
             self._trying.release()
 
-    def _try(self, before: Failure | None, method: Callable[..., T], *args: Any) -> T:
+    def _try(
+        self, before: Failure | None, method: Callable[[A], T], argument: A, counting: bool
+    ) -> T:
         try:
-            result = method(*args)
+            result = method(argument)
         except StoreBusyError:
             raise
         except StoreError as error:
-            self._failed(before, error)
+            self._failed(before, error, counting)
             raise
-        if before is not None:
+        if before is not None and (counting or not before.counting):
             self._recovered()
         return result
 
-    def _failed(self, before: Failure | None, error: StoreError) -> None:
+    def _failed(self, before: Failure | None, error: StoreError, counting: bool) -> None:
         with self._changing:
             if self.failure is not before:  # a call that was under way when it opened
                 return
-            pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
-            self.failure = Failure(error, pause, self._clock() + pause)
+            pause = FIRST_PAUSE
+            if before is not None:
+                pause = min(before.pause * 2, LONGEST_PAUSE)
+                counting = counting or before.counting
+            self.failure = Failure(error, pause, self._clock() + pause, counting)
         if before is None:
             self._on_change(error)
 

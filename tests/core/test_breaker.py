@@ -122,6 +122,36 @@ def test_after_the_pause_a_success_closes_it(
     assert counted(breaker) == 2
 
 
+def test_what_only_reads_does_not_prove_that_a_store_counts_again(
+    breaker: Breaker, server: EmbeddedServer, seconds: Seconds, changes: list[Any]
+) -> None:
+    breaker.store.run([("CONFIG", "SET", "maxmemory", "1")])
+    error = fails(breaker)
+    seconds.now += FIRST_PAUSE
+    assert breaker.run([("ECHO", "hello")]) == [b"hello"]
+    assert breaker.peek(HITS).allowed
+    assert changes == [error]
+    fails(breaker)
+    assert changes == [error]
+    breaker.store.run([("CONFIG", "SET", "maxmemory", "0")])
+    seconds.now += 2 * FIRST_PAUSE
+    assert breaker.run([("ECHO", "hello")]) == [b"hello"]
+    assert breaker.take(HITS).allowed
+    assert changes == [error, None]
+
+
+def test_what_failed_to_read_is_proved_by_reading(
+    breaker: Breaker, server: EmbeddedServer, seconds: Seconds, changes: list[Any]
+) -> None:
+    server.stop()
+    with pytest.raises(StoreError):
+        breaker.run([("ECHO", "hello")])
+    server.start()
+    seconds.now += FIRST_PAUSE
+    breaker.run([("ECHO", "hello")])
+    assert [change is None for change in changes] == [False, True]
+
+
 def test_each_failed_try_doubles_the_pause_up_to_the_longest(
     breaker: Breaker, server: EmbeddedServer, seconds: Seconds, changes: list[Any]
 ) -> None:
