@@ -91,8 +91,11 @@ def server_of(alias: str) -> tuple[str, Any]:
         SettingError: the alias is no django-redis cache with one server to write to, or its
             KEY_PREFIX has braces.
     """
+    if alias not in caches.settings:
+        raise SettingError("CACHE", f"CACHES has no alias {alias!r}.")
     try:
-        cache: Any = caches[alias]
+        # Not caches[alias]: django-redis 6 raises whenever Django closes a cache that is no good.
+        cache: Any = caches.create_connection(alias)
         prefix: str = cache.key_prefix
         client = getattr(cache, "client", None)
         pool = None
