@@ -154,7 +154,7 @@ def _proxies(value: object) -> list[Network | str]:
         raise ValueError(f"must be a list of networks such as 10.0.0.0/8, not {value!r}.")
     try:
         # Of text alone: a number would be read as an address.
-        return [p if p == UNIX_SOCKET else ip_network(str(p)) for p in value]
+        return [p if p == UNIX_SOCKET else _network(str(p)) for p in value]
     except ValueError as exc:
         raise ValueError(f"{exc}. Write networks such as 10.0.0.0/8, or {UNIX_SOCKET!r}.") from exc
 
