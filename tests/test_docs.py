@@ -20,6 +20,7 @@ from django.test import AsyncRequestFactory, RequestFactory
 from redis import Redis
 
 from django_slidinglimit import clients, conf, connections, limiter
+from django_slidinglimit.checks import PARTS
 from django_slidinglimit.core.decisions import Answer, Client, Decision, Hit
 from django_slidinglimit.core.decisions import Rule as CompiledRule
 from django_slidinglimit.core.rates import Rate
@@ -93,7 +94,7 @@ def test_the_readme_tells_every_setting_and_its_default() -> None:
 
 def test_settings_tells_every_setting_with_an_example_that_is_accepted(settings: Settings) -> None:
     text = (DOCS / "settings.md").read_text()
-    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    sections = re.split(r"^## ", text.partition("## System checks")[0], flags=re.MULTILINE)[1:]
     told = []
     for section in sections:
         [example] = re.findall(r"(?ms)^```python\n(.*?)^```$", section)
@@ -107,6 +108,21 @@ def test_settings_tells_every_setting_with_an_example_that_is_accepted(settings:
         connections.redis_store()
         told.append(part)
     assert told == [name for name in conf.Conf.__slots__ if name != "TRUST_UNIX_SOCKET"]
+
+
+def test_settings_tells_every_system_check() -> None:
+    code = "".join(
+        (ROOT / "django_slidinglimit" / f"{m}.py").read_text() for m in ("checks", "throttling")
+    )
+    known = {*re.findall(r"slidinglimit\.(W\d+)", code), "E014"}
+    known |= {number for number, _ in PARTS.values()}
+    text = (DOCS / "settings.md").read_text()
+    told = set(re.findall(r"slidinglimit\.([EW]\d+)", text))
+    row = re.search(r"`slidinglimit.E002` to `E013` \| (.*)", text)
+    assert row
+    parts = [part for part in re.findall(r"`([A-Z_0-9]+)`", row[1]) if part in PARTS]
+    assert [PARTS[part][0] for part in parts] == [f"E{n:03}" for n in range(2, 14)]
+    assert told | {PARTS[part][0] for part in parts} == known
 
 
 # rules.md
