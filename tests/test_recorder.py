@@ -398,19 +398,24 @@ def test_without_usage_nothing_is_recorded(redis_client: Redis) -> None:
     assert not redis_client.keys("*usage*")
 
 
-def test_a_store_that_keeps_no_usage_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_keeps_no_usage_does_no_harm(
+    redis_client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
     connections.use(MemoryStore())
     try:
-        assert limiter.take([Hit(RULE, user(1))]).allowed
+        assert limiter.take([Hit(RULE, user(1))]).time_ms
+        assert kept(recorder.recorder) == {}
+        recorder.recorder.record(seen(user(1)))
         with pytest.raises(StoreError):
             recorder.flush()
-        limiter.take([Hit(RULE, user(1))])
+        recorder.recorder.record(seen(user(1)))
         recorder.recorder._flush_quietly()
         assert kept(recorder.recorder) == {}
         assert connections.store().failure is None
     finally:
         connections.use(None)
     assert not caplog.records
+    assert not list(redis_client.scan_iter())
 
 
 def test_what_was_recorded_under_other_settings_is_dropped(redis_client: Redis) -> None:
