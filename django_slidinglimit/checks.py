@@ -11,8 +11,9 @@ from django.conf import settings
 from django.core.cache import DEFAULT_CACHE_ALIAS, caches
 from django.core.checks import CheckMessage, Error, register
 from django.core.checks import Warning as CheckWarning
+from django.urls import get_resolver
 
-from . import clients, conf, connections
+from . import clients, conf, connections, decorators
 from .core.rates import Rate
 from .errors import SettingError
 
@@ -46,7 +47,8 @@ UNKNOWN = ("E014", "Correct its spelling, or take it out.")
 
 def register_all() -> None:
     """Register the checks; called when the app is ready."""
-    for check in (check_setting, check_database, check_proxies, check_throttles):
+    checks = (check_setting, check_database, check_proxies, check_decorators, check_throttles)
+    for check in checks:
         register(check, "slidinglimit")
 
 
@@ -94,6 +96,21 @@ def check_proxies(**_: Any) -> list[CheckMessage]:
     ]
 
 
+def check_decorators(**_options: Any) -> list[CheckMessage]:
+    """Keys named by decorators, which import them only when the first request is counted."""
+    if getattr(settings, "ROOT_URLCONF", None):
+        _ = get_resolver().url_patterns  # imports the views
+    return [
+        Error(
+            f"A key that @ratelimit names is no good: {problem}",
+            hint="Name a callable (group, request) by its dotted path, or pass it.",
+            id="slidinglimit.E015",
+        )
+        for name in sorted(decorators.own_keys)
+        for problem in _faults_of_key(name)
+    ]
+
+
 def check_throttles(**options: Any) -> list[CheckMessage]:
     """What is wrong with throttles, where Django REST framework is installed."""
     if not apps.is_installed("rest_framework"):
@@ -114,10 +131,15 @@ def _key_problems(settled: conf.Conf) -> Iterator[SettingError]:
     for name, path in settled.KEYS.items():
         if name in clients.BUILT_IN:
             yield SettingError("KEYS", f"{name!r} is the name of a key that is built in.")
-        try:
-            clients.key(path)
-        except Exception as exc:  # whatever the project's module raises
-            yield SettingError("KEYS", f"{name!r}: {exc}")
+        for problem in _faults_of_key(path):
+            yield SettingError("KEYS", f"{name!r}: {problem}")
+
+
+def _faults_of_key(path: str) -> Iterator[Exception]:
+    try:
+        clients.key(path)
+    except Exception as exc:  # whatever the project's module raises
+        yield exc
 
 
 def _rate_problems() -> Iterator[CheckMessage]:

@@ -33,6 +33,8 @@ CostFunction = Callable[[str, Any], int]
 # Every scope that `ratelimit` has declared in this process so far. The dotted path of a class's
 # method joins when the method is first called: before that its class is not known.
 scopes: set[str] = set()
+# The project's own keys that it has named in place of passing them, for the system check.
+own_keys: set[str] = set()
 
 # Where a wrapper keeps its _Mark.
 _MARK = "_slidinglimit_mark"
@@ -248,6 +250,7 @@ def _key(given: str | KeyFunction) -> Key:
 
 def _imported(path: str) -> Key:
     """A key of the project's own, imported when first used: it may import the views in turn."""
+    own_keys.add(path)
     load = cache(clients.key)
     return Key(path, lambda group, request: load(path).find(group, request))
 

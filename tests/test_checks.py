@@ -4,17 +4,16 @@ import os
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.core.checks import Error as CheckError
 from django.test import override_settings
 
-from django_slidinglimit import checks
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from django_slidinglimit import checks, decorators
+from django_slidinglimit.decorators import ratelimit
 
 REDIS = "django_redis.cache.RedisCache"
 
@@ -27,10 +26,18 @@ def alias(location: Any, backend: str = REDIS, **options: Any) -> dict[str, Any]
 GOOD = {"default": alias("redis://redis/0"), "limits": alias("redis://redis/1")}
 
 
+@pytest.fixture(autouse=True)
+def no_own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests' decorators are none of ours."""
+    monkeypatch.setattr(decorators, "own_keys", set())
+
+
 def found(caches: dict[str, Any] = GOOD, **parts: Any) -> list[CheckMessage]:
     """What the checks say of such settings."""
     with override_settings(CACHES=caches, SLIDINGLIMIT={"CACHE": "limits"} | parts):
-        return run_checks(tags=["slidinglimit"])
+        messages = run_checks(tags=["slidinglimit"])
+    # Other tests' throttles are none of ours.
+    return [message for message in messages if message.id != "slidinglimit.W030"]
 
 
 def ids(messages: list[CheckMessage]) -> list[str]:
@@ -80,9 +87,9 @@ def test_a_wrong_part_has_an_error_of_its_own(number: str, part: str, value: Any
 
 
 def test_a_setting_that_is_no_dict_has_an_error_of_its_own() -> None:
-    with override_settings(CACHES={"default": alias("redis://redis/0")}, SLIDINGLIMIT="limits"):
-        messages = run_checks(tags=["slidinglimit"])
-    assert ids(messages) == ["E001", "W001"]
+    with override_settings(SLIDINGLIMIT="limits"):
+        [message] = checks.check_setting()
+    assert ids([message]) == ["E001"]
 
 
 def test_every_wrong_part_is_told_at_once() -> None:
@@ -177,6 +184,15 @@ def test_warns_when_everybody_is_a_trusted_proxy(network: str) -> None:
     assert repr(network) in message.msg
 
 
+def test_a_key_that_a_decorator_names_and_that_cannot_be_imported_is_an_error() -> None:
+    ratelimit("a", key="tests.test_checks.key")
+    assert found() == []
+    ratelimit("a", key="tests.test_checks.missing")
+    [message] = found()
+    assert ids([message]) == ["E015"]
+    assert "tests.test_checks.missing" in message.msg
+
+
 def test_warns_of_throttle_rates_that_would_raise() -> None:
     rates = {"a": "10/month", "b": "10/min", "c": None, "d": "10/5m"}
     with override_settings(REST_FRAMEWORK={"DEFAULT_THROTTLE_RATES": rates}):
@@ -198,7 +214,7 @@ def test_nothing_is_connected_to() -> None:
 def run(tmp_path: Path, settings: str, *command: str) -> subprocess.CompletedProcess[str]:
     """Run Python with settings of its own."""
     (tmp_path / "own_settings.py").write_text(f"from tests.settings import *\n{settings}\n")
-    path = os.pathsep.join([str(tmp_path), os.getcwd()])
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])
     environment = os.environ | {"PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "own_settings"}
     return subprocess.run(
         [sys.executable, *command], env=environment, capture_output=True, text=True, check=False

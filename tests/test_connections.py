@@ -79,7 +79,8 @@ def test_one_store_is_made_for_all_threads_and_kept() -> None:
 
 
 def test_an_override_of_the_setting_is_obeyed(redis_server: EmbeddedServer) -> None:
-    with using(redis_server.url, PREFIX="mine:", BUCKETS=1):
+    mine = {"RULES_POLL": 0, "USAGE": False, "PREFIX": "mine:", "BUCKETS": 1}
+    with override_settings(SLIDINGLIMIT=mine):
         ask()
     [key] = keys_at(redis_server.url)
     assert key.startswith("mine:{0}:")
