@@ -200,9 +200,7 @@ class Wire:
             connection = self._pool.get_connection()  # replaces one that it finds dead
             try:
                 return talk(connection)
-            except ResponseError:  # an answer, if not a welcome one: the connection is in order
-                raise
-            except BaseException:  # a reply may still come: nobody else must read it
+            except BaseException:  # a reply may still come, or the master has moved
                 connection.disconnect()  # type: ignore[no-untyped-call]
                 raise
             finally:

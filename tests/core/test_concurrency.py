@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import subprocess
+import sys
+from contextlib import ExitStack
+from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
@@ -12,8 +15,6 @@ from django_slidinglimit.core.redis import RedisStore, Wire
 from .peers import together
 
 if TYPE_CHECKING:
-    from multiprocessing.synchronize import Barrier
-
     from redis import Redis
 
     from example_project.server import EmbeddedServer
@@ -34,11 +35,9 @@ def in_mid_window(client: Redis, limit: int) -> Rate:
     )
 
 
-def admitted(url: str, hits: list[Hit], barrier: Barrier | None = None) -> int:
-    """How many of this process's threads, all asking at once, were admitted."""
+def admitted(url: str, hits: list[Hit]) -> int:
+    """How many of 100 threads of this process, all asking at once, were admitted."""
     store = RedisStore(Wire.from_url(url, timeout=5))
-    if barrier:
-        barrier.wait(60)
     answers = together(THREADS, lambda: store.take(hits))
     for answer in answers:
         if isinstance(answer, Exception):
@@ -46,19 +45,34 @@ def admitted(url: str, hits: list[Hit], barrier: Barrier | None = None) -> int:
     return sum(answer.allowed for answer in answers if isinstance(answer, Decision))
 
 
-def in_processes(url: str, hits: list[Hit]) -> int:
-    """How many of all threads of all processes were admitted."""
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, context.Pool(PROCESSES) as pool:
-        barrier = manager.Barrier(PROCESSES)
-        return sum(pool.starmap(admitted, [(url, hits, barrier)] * PROCESSES, chunksize=1))
+PROCESS = """
+import sys
+from tests.core.test_concurrency import ANN, Hit, Rate, Rule, admitted
+print("ready", flush=True)
+input()
+print(admitted(sys.argv[1], [Hit(Rule("five", Rate(5, int(sys.argv[2]))), ANN)]))
+"""
 
 
 def test_100_threads_in_each_of_4_processes_get_exactly_5_through(
     redis_server: EmbeddedServer, redis_client: Redis
 ) -> None:
     hit = Hit(Rule("five", in_mid_window(redis_client, 5)), ANN)
-    assert in_processes(redis_server.url, [hit]) == 5
+    command = [sys.executable, "-c", PROCESS, redis_server.url, str(hit.counter.window_ms)]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True))
+            for _ in range(PROCESSES)
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        counts = [int(process.communicate(timeout=60)[0]) for process in processes]
+    assert sum(counts) == 5
     reading = RedisStore(Wire.from_url(redis_server.url, 5)).peek([hit]).answers[0].reading
     assert reading is not None
     assert reading.current == 5

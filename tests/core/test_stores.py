@@ -182,7 +182,7 @@ def test_of_one_counter_only_the_costs_that_fit_are_charged(store: Store) -> Non
 
 def test_a_cost_above_what_is_left_is_refused_and_takes_nothing(store: Store) -> None:
     store.take([Hit(FIVE, ANN, 3)])
-    for cost in (3, 5, 6, 10**6, 2**53, 2**64, 10**400):
+    for cost in (3, 5, 6, 10**6, 2**53, 2**64, 10**400, 10**5000):
         assert not store.take([Hit(FIVE, ANN, cost)]).allowed
     assert store.take([Hit(FIVE, ANN, 10**400)]).retry_after is None
     assert state(store, Hit(FIVE, ANN)) == [(0, 3)]
@@ -218,13 +218,16 @@ def test_the_largest_numbers_are_counted_exactly(store: Store, clock: Clock, win
     clock.now += -clock.now % window
     assert store.take([Hit(rule, ANN, most - 1)]).allowed
     assert not store.take([Hit(rule, ANN, 2)]).allowed
-    assert store.take([Hit(rule, ANN, 1)]).answers[0].verdict.remaining == 0
+    decision = store.take([Hit(rule, ANN, 1)])
+    assert decision.answers[0].verdict.remaining == 0
     assert state(store, Hit(rule, ANN)) == [(0, most)]
     clock.now += window
     assert state(store, Hit(rule, ANN)) == [(most, 0)]
     assert not store.take([Hit(rule, ANN)]).allowed
+    store.refund(decision)
+    assert state(store, Hit(rule, ANN)) == [(most - 1, 0)]
     clock.now += window - 1
-    expected = verdict(rule.rate, most, 0, window - 1)
+    expected = verdict(rule.rate, most - 1, 0, window - 1)
     assert store.take([Hit(rule, ANN)]).answers[0].verdict == expected
 
 

@@ -344,6 +344,24 @@ def test_a_read_only_replica_is_an_error_and_counts_nothing(server: EmbeddedServ
     assert counted(store) == 2
 
 
+def test_a_master_that_was_demoted_is_left_when_its_address_leads_to_another(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """As when a name in the DNS moves to the new master while connections to the old one stay."""
+    old, new = start_server(), start_server()
+    address = tmp_path / "redis.sock"
+    address.symlink_to(old.url.removeprefix("unix://").partition("?")[0])
+    store = store_at(f"unix://{address}", timeout=5)
+    assert store.take(HITS).allowed
+    with Redis.from_url(old.url) as client:
+        client.replicaof("127.0.0.1", 1)
+    address.unlink()
+    address.symlink_to(new.url.removeprefix("unix://").partition("?")[0])
+    with pytest.raises(StoreError, match="(?i)read ?only"):
+        store.take(HITS)
+    assert store.take(HITS).allowed
+
+
 def test_out_of_memory_is_an_error_and_counts_nothing(start_server: StartServer) -> None:
     server = start_server()
     store = store_at(server.url)
