@@ -216,7 +216,8 @@ def test_the_largest_numbers_are_counted_exactly(store: Store, clock: Clock, win
     most = (MAX_PRODUCT - 1) // window
     rule = Rule("large", Rate(most, window))
     clock.now += -clock.now % window
-    assert store.take([Hit(rule, ANN, most - 1)]).allowed
+    assert store.take([Hit(rule, ANN, 1)]).allowed
+    assert store.take([Hit(rule, ANN, most - 2)]).allowed
     assert not store.take([Hit(rule, ANN, 2)]).allowed
     decision = store.take([Hit(rule, ANN, 1)])
     assert decision.answers[0].verdict.remaining == 0
@@ -368,6 +369,19 @@ def test_counts_older_than_the_previous_window_do_not_count(
     assert state(store, Hit(FIVE, ANN), Hit(FIVE, BOB)) == [(0, 5), (0, 0)]
 
 
+@pytest.mark.parametrize("windows", [0, 1, 2, 3])
+def test_two_clients_of_one_rule_are_both_charged_in_one_walk(
+    store: Store, clock: Clock, windows: int
+) -> None:
+    store.take([Hit(FIVE, ANN, 5)])
+    clock.now += windows * 1000
+    store.reset([Hit(FIVE, ANN)])
+    others = [Client("user", str(n)) for n in range(4)]
+    hits = [Hit(FIVE, client, 1 + n) for n, client in enumerate(others)]
+    store.take(hits)
+    assert state(store, *hits) == [(0, 1), (0, 2), (0, 3), (0, 4)]
+
+
 def test_a_clock_set_back_by_a_window_never_counts_the_future(store: Store, clock: Clock) -> None:
     clock.now += 2000
     store.take([Hit(FIVE, ANN, 2)])
@@ -500,7 +514,7 @@ def url(redis_server: EmbeddedServer) -> str:
 
 
 @brief
-@given(st.lists(steps, min_size=5, max_size=25), st.sampled_from([1, 2, 16384]))
+@given(st.lists(steps, min_size=5, max_size=25), st.sampled_from([1, 1, 2, 16384]))
 def test_the_stores_agree_with_each_other_and_with_the_definition(
     url: str, walk: list[tuple[str, Any]], buckets: int
 ) -> None:

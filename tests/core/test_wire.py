@@ -338,7 +338,7 @@ def test_a_read_only_replica_is_an_error_and_counts_nothing(server: EmbeddedServ
     store.take(HITS)
     with Redis.from_url(server.url) as client:
         client.replicaof("127.0.0.1", 1)
-        fails_in_time(store, match="(?i)read ?only")
+        fails_in_time(store, match=r"(?i)read ?only")
         client.replicaof("NO", "ONE")
     assert store_at(server.url, timeout=5).take(HITS).allowed
     assert counted(store) == 2
@@ -357,7 +357,7 @@ def test_a_master_that_was_demoted_is_left_when_its_address_leads_to_another(
         client.replicaof("127.0.0.1", 1)
     address.unlink()
     address.symlink_to(new.url.removeprefix("unix://").partition("?")[0])
-    with pytest.raises(StoreError, match="(?i)read ?only"):
+    with pytest.raises(StoreError, match=r"(?i)read ?only"):
         store.take(HITS)
     assert store.take(HITS).allowed
 

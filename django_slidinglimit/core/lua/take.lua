@@ -47,9 +47,10 @@ for h = 2 * counters + 1, #ARGV, 4 do
   end
 end
 
+local made = {} -- counters of this call may share a bucket: only the first replaces a stale one
 for i, cost in pairs(due) do
   if cost > 0 then
-    if fresh[i] then
+    if fresh[i] or made[bucket[i]] then
       redis.call('HINCRBY', bucket[i], ARGV[2 * i - 1], cost)
     else
       if stale[i] then redis.call('UNLINK', bucket[i]) end
@@ -57,6 +58,7 @@ for i, cost in pairs(due) do
       redis.call('HSET', bucket[i], 'w', string.format('%.0f', number[i]), ARGV[2 * i - 1], cost)
       -- useful until the end of the next window, whose previous window this then is
       redis.call('PEXPIREAT', bucket[i], string.format('%.0f', (number[i] + 2) * window[i]))
+      made[bucket[i]] = true
     end
   end
 end
