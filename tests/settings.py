@@ -10,6 +10,7 @@ import tempfile
 from typing import Any
 
 DATABASE_NAME = os.environ.get("SLIDINGLIMIT_TEST_DATABASE")
+FILE = f"{tempfile.gettempdir()}/slidinglimit-{os.getpid()}.sqlite3"
 
 if os.environ.get("SLIDINGLIMIT_TEST_POSTGRES"):
     DATABASES: dict[str, dict[str, Any]] = {
@@ -22,11 +23,11 @@ else:
     DATABASES = {
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
-            "NAME": DATABASE_NAME or ":memory:",
-            # A file: other threads and processes must see it and lock it as a real one.
-            "TEST": {
-                "NAME": f"{tempfile.gettempdir()}/slidinglimit-{os.getpid()}.sqlite3",
-            },
+            # A file: other threads and processes must see it and lock it as a real one. Both names
+            # are: a live server is set up before the test database, and would hand one connection
+            # to all its threads if it took the database to be in memory.
+            "NAME": DATABASE_NAME or FILE,
+            "TEST": {"NAME": FILE},
             "OPTIONS": {
                 "timeout": 20,
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;",
