@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_slidinglimit.core.breaker import FIRST_PAUSE, LONGEST_PAUSE, Breaker
+from django_slidinglimit.core.breaker import FIRST_PAUSE, LONGEST_PAUSE, Breaker, Failure
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
@@ -258,26 +258,50 @@ def test_only_one_caller_tries_and_the_others_do_not_wait_for_it(
     assert guard.retry_in_ms == (0 if recovers else 2 * FIRST_PAUSE * 1000)
 
 
+class Overtaken(Breaker):
+    """Between a caller's look at the state and its own try, what is in `others` is called."""
+
+    others: Sequence[Callable[[], object]] = ()
+    _state: Failure | None = None
+
+    @property
+    def failure(self) -> Failure | None:
+        state = self._state
+        others, self.others = self.others, ()
+        for call in others:
+            call()
+        return state
+
+    @failure.setter
+    def failure(self, state: Failure | None) -> None:
+        self._state = state
+
+
 def test_who_was_late_to_try_does_not_try_after_one_who_just_failed(
     flaky: Flaky, seconds: Seconds
 ) -> None:
-    overtaken: list[float] = []
-
-    def clock() -> float:
-        now = seconds.now
-        if not overtaken and now > 1000:
-            overtaken.append(now)  # between this caller's look at the clock and its try
-            fails(slow)
-        return now
-
-    slow = Breaker(flaky, clock=clock)
+    overtaken = Overtaken(flaky, clock=seconds)
     flaky.error = StoreError("away")
-    fails(slow)
+    fails(overtaken)
     seconds.now += FIRST_PAUSE
-    fails(slow)
-    assert overtaken
+    overtaken.others = [lambda: fails(overtaken)]
+    fails(overtaken)
+    assert overtaken.others == ()
     assert flaky.calls == 2
-    assert slow.retry_in_ms == 2 * FIRST_PAUSE * 1000
+    assert overtaken.retry_in_ms == 2 * FIRST_PAUSE * 1000
+
+
+def test_who_was_late_to_try_passes_after_one_who_just_succeeded(
+    flaky: Flaky, seconds: Seconds, changes: list[Any]
+) -> None:
+    overtaken = Overtaken(flaky, changes.append, seconds)
+    flaky.error = StoreError("away")
+    fails(overtaken)
+    seconds.now += FIRST_PAUSE
+    flaky.error = None
+    overtaken.others = [lambda: overtaken.take(HITS)]
+    assert overtaken.take(HITS).allowed
+    assert [change is None for change in changes] == [False, True]
 
 
 @pytest.mark.parametrize("succeeds", [True, False])
