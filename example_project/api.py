@@ -1,7 +1,8 @@
 """The API: a list, a search and a write, each under a limit of its own.
 
 The rates of the three scopes are in `settings.REST_FRAMEWORK`. Rules that are made in the admin for
-one of these scopes, or for a path such as `api/*`, apply besides (see docs/rules.md).
+one of these scopes replace its rate or add a limit; those for a path such as `api/*` add one (see
+docs/rules.md).
 """
 
 from rest_framework.authentication import SessionAuthentication, TokenAuthentication
