@@ -13,7 +13,7 @@ from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import reverse
 
-from django_slidinglimit import connections, limiter, rules
+from django_slidinglimit import clients, connections, limiter, rules
 from django_slidinglimit.admin import rows
 from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
@@ -117,6 +117,16 @@ def test_any_identity_is_listed_linked_opened_and_reset(
     assert used(LIST, client) == 4
     admin_client.post(RESET, {"target": unescape(target), "confirmed": "yes"})
     assert used(LIST, client) == 0
+
+
+def test_a_secret_is_told_by_its_end(admin_client: Browser) -> None:
+    client = clients.concealed("header:x-api-key", "a-long-secret-9f31")
+    ask(LIST, client)
+    overview = text_of(admin_client.get(OVERVIEW))
+    assert f"header:x-api-key …9f31 ({client.identity[:6]}) ok" in overview
+    assert "a-long-secret" not in overview
+    page = admin_client.get(CLIENT, {"kind": client.kind, "identity": client.identity})
+    assert client.identity in text_of(page)
 
 
 def test_the_client_page_tells_both_windows_and_what_still_counts(admin_client: Browser) -> None:

@@ -15,6 +15,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
+from django_slidinglimit.clients import PREFIXES
 from django_slidinglimit.usage.reader import State
 from django_slidinglimit.usage.recorder import client_member, member_client, rule_field
 
@@ -170,6 +171,10 @@ def who(client: Client, person: Person | None = None) -> str:
     """A client in words, without its kind."""
     if person:
         return person.name
+    if client.kind.startswith(PREFIXES):
+        digest, tilde, tail = client.identity.partition("~")
+        if tilde and tail:  # people know a secret by its end
+            return legible(f"…{tail} ({digest[:6]})")
     if client.identity:
         return legible(client.identity)
     return _("all clients together") if client.kind == "global" else _("requests without identity")

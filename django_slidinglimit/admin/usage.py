@@ -24,7 +24,7 @@ from django_slidinglimit.errors import SettingError
 from django_slidinglimit.models import Rule, Usage
 from django_slidinglimit.usage import reader
 
-from .rows import Row, cards, client_query, label, people, read_target, who
+from .rows import Row, cards, client_query, label, legible, people, read_target, who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ class UsageAdmin(ModelAdmin):
         context: dict[str, Any] = {
             "title": label(client, person),
             "client": client,
-            "identity": who(client),
+            "identity": legible(client.identity) or who(client),
             "person": person,
         }
         with self._told(context):

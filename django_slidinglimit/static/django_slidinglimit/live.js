@@ -43,6 +43,7 @@ async function refresh() {
   if (loading || document.hidden) return;
   if (resting()) return schedule();
   loading = true;
+  const began = performance.now();
   try {
     const url = new URL(location.href);
     url.searchParams.set("fragment", "1");
@@ -56,7 +57,8 @@ async function refresh() {
     const text = await response.text();
     if (state === "paused") return;
     show(text);
-    wait = INTERVAL;
+    // A page of many clients takes a tenth of the server's time, at most.
+    wait = Math.max(INTERVAL, 10 * (performance.now() - began));
     if (state === "old") become("live", words.resumed);
   } catch {
     if (state === "paused") return;
