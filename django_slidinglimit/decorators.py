@@ -92,7 +92,7 @@ def ratelimit(
             rate=None if callable(rate) else _rate(rate),
             methods=_methods(method),
             observe=not block,
-            cost=1 if callable(cost) else _cost(cost),
+            cost=1 if callable(cost) else cost,
         )
         limit = _Limit(place, rate if callable(rate) else None, cost if callable(cost) else None)
     if name is not None:
@@ -142,7 +142,7 @@ class _Limit(NamedTuple):
         if self.cost is not None:
             cost = self.cost(place.scope, request)
             with _blaming(place.scope):
-                place = replace(place, cost=_cost(cost))
+                place = replace(place, cost=cost)
         return place
 
 
@@ -257,12 +257,6 @@ def _imported(path: str) -> Key:
 
 def _rate(given: object) -> Rate | None:
     return given if isinstance(given, Rate) else Rate.parse(cast("str | None", given))
-
-
-def _cost(given: object) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise ValueError(f"cost must be a whole number of 0 or more, not {given!r}.")
-    return given
 
 
 def _methods(given: str | Iterable[str] | None) -> frozenset[str]:

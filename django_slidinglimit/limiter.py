@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from . import clients, connections, rules
-from .core.decisions import Answer, Client, Counter, Decision, Hit, Rule, Verdict
+from .core.decisions import Answer, Client, Counter, Decision, Hit, Rule, Verdict, check_cost
 from .core.rates import Rate
 from .core.stores import StoreError, refunded
 from .core.window import judge
@@ -47,6 +47,9 @@ class Place:
         needs_identity: a request without identity is not limited here at all, save by rules of
             another key (DRF's `get_cache_key` that returns None).
         by_path: apply the rules of paths, too.
+
+    Raises:
+        ValueError: the cost is no whole number of 0 or more.
     """
 
     scope: str
@@ -57,6 +60,9 @@ class Place:
     cost: int = 1
     needs_identity: bool = False
     by_path: bool = False
+
+    def __post_init__(self) -> None:
+        check_cost(self.cost)
 
 
 @dataclass(slots=True)

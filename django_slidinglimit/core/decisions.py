@@ -48,6 +48,16 @@ class Counter(NamedTuple):
     client: Client
 
 
+def check_cost(given: object) -> None:
+    """Refuse what is no cost.
+
+    Raises:
+        ValueError: it is no whole number of 0 or more.
+    """
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise ValueError(f"cost must be a whole number of 0 or more, not {given!r}.")
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One request's demand on one rule.
@@ -67,8 +77,7 @@ class Hit:
     counter: Counter = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.cost, int) or isinstance(self.cost, bool) or self.cost < 0:
-            raise ValueError(f"cost must be a whole number of 0 or more, not {self.cost!r}.")
+        check_cost(self.cost)
         counter = Counter(self.rule.id, self.rule.rate.window_ms, self.client)
         object.__setattr__(self, "counter", counter)
 
