@@ -91,6 +91,7 @@ def test_a_user_is_named_to_those_who_may_see_users() -> None:
     maria = User.objects.create_user("maria")
     ask(LIST, Client("user", str(maria.pk)))
     ask(LIST, Client("user", "not-a-number"))
+    ask(LIST, Client("user", "9" * 30))
     browser = staff("view_usage", "view_user")
     assert "maria" in text_of(browser.get(OVERVIEW))
     page = browser.get(CLIENT, {"kind": "user", "identity": str(maria.pk)}).content.decode()

@@ -215,7 +215,8 @@ def people(
     for client in clients:
         if client.kind == "user":
             try:
-                keys[model._meta.pk.to_python(client.identity)] = client
+                # Checked, not only converted: no database takes a number of thirty digits.
+                keys[model._meta.pk.clean(client.identity, None)] = client
             except ValidationError:
                 continue
     found: dict[Client, Person] = {}
