@@ -261,7 +261,7 @@ def test_only_one_caller_tries_and_the_others_do_not_wait_for_it(
 class Overtaken(Breaker):
     """Between a caller's look at the state and its own try, what is in `others` is called."""
 
-    others: Sequence[Callable[[], object]] = ()
+    others: tuple[Callable[[], object], ...] = ()
     _state: Failure | None = None
 
     @property
@@ -284,9 +284,8 @@ def test_who_was_late_to_try_does_not_try_after_one_who_just_failed(
     flaky.error = StoreError("away")
     fails(overtaken)
     seconds.now += FIRST_PAUSE
-    overtaken.others = [lambda: fails(overtaken)]
+    overtaken.others = (lambda: fails(overtaken),)
     fails(overtaken)
-    assert overtaken.others == ()
     assert flaky.calls == 2
     assert overtaken.retry_in_ms == 2 * FIRST_PAUSE * 1000
 
@@ -299,7 +298,7 @@ def test_who_was_late_to_try_passes_after_one_who_just_succeeded(
     fails(overtaken)
     seconds.now += FIRST_PAUSE
     flaky.error = None
-    overtaken.others = [lambda: overtaken.take(HITS)]
+    overtaken.others = (lambda: overtaken.take(HITS),)
     assert overtaken.take(HITS).allowed
     assert [change is None for change in changes] == [False, True]
 

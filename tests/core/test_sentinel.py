@@ -118,16 +118,16 @@ def test_sentinels_that_hang_or_are_away_leave_the_others_time(
     sentinel: Address, master: EmbeddedServer, silent: Address, hung_ones: int
 ) -> None:
     sentinels = [(LOCAL, 1), *[silent] * hung_ones, sentinel]
-    store = store_behind(sentinels, timeout=1)
+    store = store_behind(sentinels, timeout=2)
     begun = time.monotonic()
     assert store.take(HITS).allowed
-    assert time.monotonic() - begun < 0.9
+    assert time.monotonic() - begun < 1.8
     # The one that answered is asked first from now on.
     begun = time.monotonic()
     with Redis.from_url(master.url) as client:
         client.execute_command("CLIENT", "KILL", "TYPE", "normal")
     assert store.take(HITS).allowed
-    assert time.monotonic() - begun < 0.3
+    assert time.monotonic() - begun < 0.45
 
 
 def test_no_sentinel_that_answers_is_an_error_in_time(silent: Address) -> None:
