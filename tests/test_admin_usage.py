@@ -12,6 +12,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import reverse
+from redis import Redis
 
 from django_slidinglimit import clients, connections, limiter, rules
 from django_slidinglimit.admin import rows
@@ -275,6 +276,23 @@ def test_with_redis_away_the_page_says_what_happens_meanwhile(admin_client: Brow
         assert "No request was counted" not in page
         assert "No rule has counted" not in page
     assert connections.store().failure is None  # a page decides nothing for the requests
+
+
+@override_settings(SLIDINGLIMIT={"RULES_POLL": 0, "PREFIX": "full:"})  # a breaker of its own
+def test_with_redis_full_the_page_says_that_it_cannot_count(
+    admin_client: Browser, redis_client: Redis
+) -> None:
+    ask(LIST, MARIA)
+    assert "could not count" not in text_of(admin_client.get(OVERVIEW))
+    redis_client.config_set("maxmemory", 1)
+    try:
+        limiter.take([Hit(LIST, MARIA)])
+        for url in (OVERVIEW, f"{CLIENT}?kind=user&identity=77"):
+            page = text_of(admin_client.get(url))
+            assert "Redis answers, but could not count when it was last asked to." in page
+            assert "1 of 10" in page
+    finally:
+        redis_client.config_set("maxmemory", 0)
 
 
 @pytest.mark.usefixtures("away")

@@ -144,11 +144,16 @@ class UsageAdmin(ModelAdmin):
 
     @contextmanager
     def _told(self, context: dict[str, Any]) -> Iterator[None]:
-        """Where reading fails, have the page say so, and what happens to requests meanwhile."""
+        """Where reading or counting fails, have the page say so, and what becomes of requests."""
+        error: Exception | None
         try:
             yield
-        except (StoreError, SettingError) as error:
+            failure = connections.store().failure  # such as a full server, which can still be read
+            error = failure and failure.error
+        except (StoreError, SettingError) as exc:
             context.pop("server", None)
+            error = exc
+        if error is not None:
             chosen = Counter(stored.rule.when_down for stored in reader.stored_rules().values())
             context.update(error=error, allow=chosen["allow"], deny=chosen["deny"])
 
