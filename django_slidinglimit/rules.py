@@ -13,7 +13,6 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
@@ -285,7 +284,7 @@ def publish_on_commit(*, using: str | None = None, **_: Any) -> None:
     Each change has a publication of its own: one flag for a whole transaction would be lost with a
     savepoint that is rolled back.
     """
-    transaction.on_commit(partial(publish), using=using or database(), robust=True)
+    transaction.on_commit(publish, using=using or database(), robust=True)
 
 
 def expire_when_back(*, error: StoreError | None, **_: Any) -> None:

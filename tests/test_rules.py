@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from django.db.backends.signals import connection_created
 from django.test import RequestFactory, TestCase, override_settings
 from redis import Redis
 
-from django_slidinglimit import limiter
+from django_slidinglimit import limiter, rules
 from django_slidinglimit.models import Rule
 from django_slidinglimit.rules import Keeper, RuleSet, compile_rules
 from example_project.server import EmbeddedServer
@@ -235,6 +237,25 @@ class TestKeeping:
         assert "bad" in told
         assert "many" in told
 
+    def test_an_edit_is_saved_although_nobody_can_be_told_of_it(self) -> None:
+        with override_settings(SLIDINGLIMIT={"TIMEOUT": "soon"}):  # an error wherever it is read
+            Rule.objects.create(scope="a", rate="5/min")
+        assert limits("a") == [5]
+
+    def test_a_row_of_raw_sql_is_obeyed_once_a_reload_is_due(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Rule.objects.create(scope="a", rate="5/min")
+        keeper = Keeper()
+        keeper.look()
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE django_slidinglimit_rule SET rate = '7/min'")
+        keeper.look()
+        assert [r.rule.rate.limit for r in keeper.rules.for_scope("a", "GET")] == [5]
+        monkeypatch.setattr(rules, "RELOAD", 0)
+        keeper.look()
+        assert [r.rule.rate.limit for r in keeper.rules.for_scope("a", "GET")] == [7]
+
     def test_a_database_that_hangs_costs_a_second_now_and_then(self, polling: None) -> None:
         Rule.objects.create(scope="a", rate="5/min")
         assert limits("a") == [5]
@@ -268,3 +289,63 @@ class TestKeeping:
             assert [record.name for record in caplog.records] == ["django_slidinglimit"]
             with server, Redis.from_url(server.url) as client:
                 assert is_soon(lambda: client.get(TOKEN) is not None)
+
+
+PROJECT = """
+import sys
+
+import django
+from django.conf import settings
+
+folder, redis = sys.argv[1:]
+
+
+class Router:
+    def db_for_read(self, model, **hints):
+        return "default"
+
+    def db_for_write(self, model, **hints):
+        return "primary"
+
+
+sqlite = "django.db.backends.sqlite3"
+names = ("default", "primary")
+settings.configure(
+    SECRET_KEY="only for the tests",
+    DATABASES={name: {"ENGINE": sqlite, "NAME": f"{folder}/{name}"} for name in names},
+    DATABASE_ROUTERS=[Router()],
+    CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis}},
+    INSTALLED_APPS=["django.contrib.contenttypes", "django_slidinglimit"],
+    SLIDINGLIMIT={"TIMEOUT": 5},
+)
+django.setup()
+
+from django.core.management import call_command
+from django.db import transaction
+
+from django_slidinglimit import connections, rules
+from django_slidinglimit.models import Rule
+
+
+def token():
+    return connections.store().run([("GET", rules.token_key())])
+
+
+for alias in ("default", "primary"):
+    call_command("migrate", database=alias, verbosity=0)
+before = token()
+with transaction.atomic(using="primary"):
+    Rule.objects.create(scope="a", rate="5/min")
+    assert token() == before, "told before the commit"
+assert token() != before, "not told after the commit"
+assert [rule.rule.rate.limit for rule in rules.load().for_scope("a", "GET")] == [5]
+"""
+
+
+def test_rules_are_told_of_and_read_where_they_are_written(
+    redis_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """With a replica for reading: after the commit of the database that is written to."""
+    command = [sys.executable, "-c", PROJECT, str(tmp_path), redis_server.url]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
