@@ -302,7 +302,7 @@ def _after_fork() -> None:
 
 def _forget(*, setting: str, **_: object) -> None:
     global keeper
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY", "DATABASES"):
+    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
         keeper.stop()
         keeper = Keeper()
 

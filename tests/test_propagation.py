@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.urls import reverse
 
 from django_slidinglimit import rules
-from django_slidinglimit.models import Rule
+from django_slidinglimit.models import Rule, Usage
 from example_project.server import EmbeddedServer
 
 from .worker import Worker
@@ -96,6 +96,18 @@ def delete_many(rule: Rule) -> list[int]:
     return []
 
 
+def save_by_the_usage_pages_model(rule: Rule) -> list[int]:
+    usage = Usage.objects.get(pk=rule.pk)
+    usage.rate = "14/min"
+    usage.save()
+    return [14]
+
+
+def delete_by_the_usage_pages_model(rule: Rule) -> list[int]:
+    Usage.objects.get(pk=rule.pk).delete()
+    return []
+
+
 def empty_the_database(rule: Rule) -> list[int]:
     call_command("flush", interactive=False, verbosity=0)
     return []
@@ -113,6 +125,8 @@ def empty_the_database(rule: Rule) -> list[int]:
         bulk_update,
         update_or_create,
         delete_many,
+        save_by_the_usage_pages_model,
+        delete_by_the_usage_pages_model,
         empty_the_database,
     ],
 )
