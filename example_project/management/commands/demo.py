@@ -91,7 +91,8 @@ class Command(BaseCommand):
                 )
             )
             self.stdout.flush()
-            threading.Event().wait()
+            while True:  # not one sleep for ever: a signal that comes right before would not end it
+                time.sleep(1)
 
 
 @contextmanager
