@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from redis import Redis
+from redis import ConnectionPool, Redis
+from redis._parsers import _HiredisParser, _RESP2Parser
 
 from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import MOST_CONNECTIONS, RedisStore, Wire
+from django_slidinglimit.core.redis import MOST_CONNECTIONS, RedisStore, Wire, own_pool
 from django_slidinglimit.core.stores import StoreBusyError, StoreError
 from example_project.server import EmbeddedServer
 from tests.conftest import need
@@ -184,7 +185,8 @@ def test_one_deadline_holds_for_all_steps_of_a_slow_exchange() -> None:
         assert time.monotonic() - begun < 3.5 * TIMEOUT  # six steps that each are in time
 
 
-def test_one_deadline_holds_for_an_answer_in_small_pieces() -> None:
+@pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])  # an alias may name its own
+def test_one_deadline_holds_for_an_answer_in_small_pieces(parser: type[Any]) -> None:
     def trickle(command: Command) -> Iterator[bytes]:
         if command[0] != b"EVALSHA":
             yield b"+OK\r\n"
@@ -195,7 +197,8 @@ def test_one_deadline_holds_for_an_answer_in_small_pieces() -> None:
             yield b":0"
 
     with peer(trickle) as url:
-        fails_in_time(store_at(url))
+        pool = own_pool(ConnectionPool.from_url(url, parser_class=parser))
+        fails_in_time(RedisStore(Wire(pool, TIMEOUT)))
 
 
 def test_one_deadline_holds_while_sending(start_server: StartServer) -> None:
