@@ -261,6 +261,53 @@ def test_the_script_draws_what_the_server_draws_and_moves_on_by_time(
     assert drawn["counted-block"]["width"] == pytest.approx(500, abs=1)
 
 
+def test_with_reduced_motion_the_picture_moves_at_refreshes_alone(
+    page: Page, ask: Callable[[int], list[int]]
+) -> None:
+    ask(2)
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(CLIENT)
+    moved = page.evaluate(
+        """async () => {
+            const live = document.querySelector("[data-sl-live]");
+            const shape = live.querySelector("[data-sl=sliding]");
+            Object.assign(live.querySelector("[data-sl-picture]").dataset, {window: 1000});
+            live.dispatchEvent(new CustomEvent("sl:shown"));
+            const before = shape.getAttribute("x");
+            await new Promise((done) => setTimeout(done, 400));
+            return shape.getAttribute("x") !== before;
+        }"""
+    )
+    assert not moved
+    ask(1)
+    expect(page.locator("[data-sl=used]")).to_have_text("3", timeout=SOON)
+
+
+def test_a_hidden_tab_asks_for_nothing_and_catches_up_when_it_is_seen(
+    page: Page, ask: Callable[[int], list[int]]
+) -> None:
+    ask(2)
+    page.goto(CLIENT)
+
+    def hide(hidden: bool) -> None:
+        page.evaluate(
+            """(hidden) => {
+                Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+                document.dispatchEvent(new Event("visibilitychange"));
+            }""",
+            hidden,
+        )
+
+    hide(True)
+    ask(3)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(3000)
+    assert asked == []
+    hide(False)
+    expect(page.locator("[data-sl=used]")).to_have_text("5", timeout=SOON)
+
+
 def test_odd_identities_are_links_that_lead_to_their_page(page: Page) -> None:
     rule = Rule("c1", Rate(10, 3_600_000), "list")
     odd = ["2001:db8::/64", "a/b?c#d", "<script>alert(1)</script>", "..", "🦊", "é" * 128]
