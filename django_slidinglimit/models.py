@@ -34,10 +34,6 @@ class RuleQuerySet(models.QuerySet["Rule"]):
     def bulk_update(self, *args: Any, **kwargs: Any) -> int:
         return self._told(super().bulk_update(*args, **kwargs))
 
-    update.alters_data = True  # type: ignore[attr-defined]
-    bulk_create.alters_data = True  # type: ignore[attr-defined]
-    bulk_update.alters_data = True  # type: ignore[attr-defined]
-
     def _told(self, result: T) -> T:
         rules_changed.send(sender=self.model, using=self.db)
         return result

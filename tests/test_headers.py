@@ -205,13 +205,11 @@ def test_of_equals_the_x_family_tells_of_the_one_that_lasts_longer() -> None:
 
 
 def test_the_x_family_tells_of_the_one_that_refuses() -> None:
-    """It has more left than the other, and still too little for what the request costs."""
-    small, large = rule(5, name="small"), rule(20, name="large")
-    found = fields(decided((small, Reading(0, 0, 0)), (large, Reading(0, 10, 0)), cost=5))
-    assert found["X-RateLimit-Limit"] == "5"
-    found = fields(decided((small, Reading(0, 0, 0)), (large, Reading(0, 13, 0)), cost=5))
-    assert found["X-RateLimit-Limit"] == "5"
-    found = fields(decided((rule(5), Reading(0, 0, 0)), (large, Reading(0, 16, 0)), cost=5))
+    """It has more left than the other, and still too little for what the request costs there."""
+    hits = [Hit(rule(5, name="small"), CLIENT), Hit(rule(20, name="large"), CLIENT, 5)]
+    small, large = (hit.counter for hit in hits)
+    readings = {small: Reading(0, 3, 0), large: Reading(0, 16, 0)}
+    found = fields(decide(hits, readings, charges(hits, readings), NOW))
     assert (found["X-RateLimit-Limit"], found["X-RateLimit-Remaining"]) == ("20", "4")
     assert "Retry-After" in found
 

@@ -163,6 +163,28 @@ def test_only_the_busiest_clients_are_listed_and_the_number_of_the_others_told()
     assert sum(s.used == 2 for s in usage.clients) == 20
 
 
+def test_who_asks_now_goes_before_those_whose_counts_have_lapsed(redis_client: Redis) -> None:
+    rule = Rule("c1", Rate(10, 60_000), "list")
+    ask(rule, MARIA)
+    recorder.flush()
+    base = recorder.minute_base(connections.store().prefix, reader.server().minute - 2)
+    lapsed = [Client("user", f"before {n}") for n in range(reader.MOST_CLIENTS)]
+    redis_client.zadd(
+        f"{base}top:{recorder.rule_field(rule)}",
+        {recorder.client_member(client): 10 for client in lapsed},
+    )
+    [usage] = overview()
+    assert MARIA in [standing.client for standing in usage.clients]
+
+
+def test_of_very_many_rules_those_that_were_asked_most_are_shown() -> None:
+    for n in range(reader.MOST_RULES + 1):
+        ask(Rule(f"c{n}", Rate(10, 3_600_000), f"rule {n}"), MARIA, 1 if n == 7 else 2)
+    found = {usage.rule.name for usage in overview()}
+    assert len(found) == reader.MOST_RULES
+    assert "rule 7" not in found
+
+
 def test_what_others_wrote_under_the_keys_is_passed_over(redis_client: Redis) -> None:
     ask(LIST, MARIA)
     recorder.flush()
