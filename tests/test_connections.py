@@ -273,6 +273,19 @@ def test_a_server_that_stops_and_starts_is_told_of_once_each(
     assert levels == [logging.ERROR, logging.WARNING, logging.ERROR]
 
 
+def test_a_receiver_that_fails_does_no_harm_to_requests() -> None:
+    def receive(**_: Any) -> None:
+        raise RuntimeError("The alarm is broken.")
+
+    store_changed.connect(receive)
+    try:
+        with using("redis://127.0.0.1:1/0"):
+            assert ask()
+            assert connections.store().failure is not None
+    finally:
+        store_changed.disconnect(receive)
+
+
 def test_another_store_can_be_used_and_gives_way_to_the_one_before() -> None:
     first, second = MemoryStore(), MemoryStore()
     assert connections.use(first) is None
