@@ -15,8 +15,9 @@ from django.test import RequestFactory, TestCase, override_settings
 from redis import Redis
 
 from django_slidinglimit import limiter
+from django_slidinglimit.keeper import Keeper
 from django_slidinglimit.models import Rule
-from django_slidinglimit.rules import Keeper, RuleSet, compile_rules
+from django_slidinglimit.rules import RuleSet, compile_set
 from example_project.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def polling() -> Iterator[None]:
 class TestRuleSet:
     @staticmethod
     def compiled(*rows: dict[str, str]) -> RuleSet:
-        return compile_rules(
+        return compile_set(
             Rule(**({"pk": pk, "rate": "5/min"} | row)) for pk, row in enumerate(rows, 1)
         )
 
@@ -118,9 +119,9 @@ class TestRuleSet:
         with override_settings(SLIDINGLIMIT={"KEYS": {"broken": "broken_key.key"}}):
             found = self.compiled({"scope": "a", "name": "bad"} | fields, {"scope": "a"})
         assert [r.pk for r in found.for_scope("a", "GET")] == [2]
-        assert list(found.problems) == [1]
-        assert "bad" in found.problems[1]
-        assert problem in found.problems[1]
+        assert list(found.problems) == ["rule 1"]
+        assert "bad" in found.problems["rule 1"]
+        assert problem in found.problems["rule 1"]
 
 
 class RulesInOrdinaryTests(TestCase):
@@ -155,7 +156,10 @@ class TestKeeping:
         Rule.objects.create(scope="a", rate="5/min")
         with django_assert_num_queries(0):
             assert limits("a") == [5]
-        with override_settings(SLIDINGLIMIT={"RULES_POLL": 0}), django_assert_num_queries(1):
+        with (
+            override_settings(SLIDINGLIMIT={"RULES_POLL": 0}),
+            django_assert_num_queries(2),
+        ):  # rules and overrides
             assert limits("a") == [5]
 
     def test_an_edit_is_obeyed_by_the_next_decision_of_its_own_process(self, polling: None) -> None:
@@ -231,7 +235,7 @@ class TestKeeping:
         for _ in range(3):
             assert limits("a") == [6]
         [told] = [record.getMessage() for record in caplog.records]
-        assert f"Rule {bad.pk}" in told
+        assert f"rule {bad.pk}" in told
         assert "bad" in told
         assert "many" in told
 
