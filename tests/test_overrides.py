@@ -26,8 +26,8 @@ ALICE = Client("user", "1")
 V4, V6 = Client("ip", "192.0.2.7"), Client("ip", "2001:db8::/64")
 
 
-def get(address: str = "192.0.2.7", user: User | None = None, **headers: str) -> HttpRequest:
-    request = RequestFactory(REMOTE_ADDR=address).get("/", headers=headers)
+def get(address: str = "192.0.2.7", user: User | None = None, api_key: str = "") -> HttpRequest:
+    request = RequestFactory(REMOTE_ADDR=address).get("/", headers={"x-api-key": api_key})
     request.user = user or AnonymousUser()
     return request
 
@@ -187,8 +187,8 @@ class TestEffect:
         secret = "a secret of twenty-four!"
         row = override(kind="header:X-API-Key", identity=secret, effect="exempt")
         assert secret not in row.identity
-        assert admitted(get(**{"x-api-key": secret}), key="header:x-api-key") == 9
-        assert admitted(get(**{"x-api-key": "another"}), key="header:x-api-key") == 3
+        assert admitted(get(api_key=secret), key="header:x-api-key") == 9
+        assert admitted(get(api_key="another"), key="header:x-api-key") == 3
 
     def test_everyone(self) -> None:
         override(effect="block")
