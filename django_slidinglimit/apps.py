@@ -13,12 +13,13 @@ class SlidingLimitConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, models, rules, signals
+        from . import checks, keeper, models, signals
 
         checks.register_all()
         for signal in (post_save, post_delete):
-            signal.connect(rules.publish_on_commit, sender=models.Rule)
-            signal.connect(rules.publish_on_commit, sender=models.Usage)
-        signals.rules_changed.connect(rules.publish_on_commit)
-        signals.store_changed.connect(rules.expire_when_back)
-        post_migrate.connect(rules.publish_on_commit, sender=self)
+            signal.connect(keeper.publish_on_commit, sender=models.Rule)
+            signal.connect(keeper.publish_on_commit, sender=models.Usage)
+            signal.connect(keeper.publish_on_commit, sender=models.Override)
+        signals.rules_changed.connect(keeper.publish_on_commit)
+        signals.store_changed.connect(keeper.expire_when_back)
+        post_migrate.connect(keeper.publish_on_commit, sender=self)

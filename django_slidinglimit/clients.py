@@ -7,6 +7,7 @@ digest and its last four characters; one over 128 characters is cut, with a dige
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
@@ -36,6 +37,8 @@ ACCEPTED = (
     'SLIDINGLIMIT["KEYS"]'
 )
 LONGEST = 128
+# An identity that `concealed` has made.
+_CONCEALED = re.compile("[0-9a-f]{16}~.{0,4}", re.DOTALL)
 # More than an IPv6 address with brackets, zone and port takes; what is longer is none.
 LONGEST_ADDRESS = 100
 
@@ -86,6 +89,50 @@ def named(name: str) -> Key:
     if path is None:
         raise _unknown(name)
     return _own(name, _load(path))
+
+
+def settled(kind: str, identity: str) -> Client:
+    """A client as it is counted, from what an operator writes.
+
+    Args:
+        kind: what a rule's key counts: user, ip, global, header:<name> and so on.
+        identity: a primary key, an address, or a header's value; a digest that stands on a page
+            stays what it is. Empty: the requests without identity.
+
+    Raises:
+        ValueError: no client has such a kind or identity; the message says what to write.
+    """
+    kind, identity = kind.strip(), identity.strip()
+    source, colon, field = kind.partition(":")
+    if source == "header":
+        kind = f"{source}:{field.strip().lower()}"
+    if not kind or kind == "user_or_ip" or (colon and not field.strip()):
+        raise ValueError("Name the kind of client, such as user, ip or header:x-api-key.")
+    if kind in ("ip", "global") and identity:
+        network = parse_network(identity) if kind == "ip" else None
+        widest = conf.current().IPV6_PREFIX if network and network.version == 6 else 32
+        if network is None or network.prefixlen < widest:
+            raise ValueError(f"{identity!r} is not the {kind} of one client; write an address.")
+        return cast("Client", by_address(network.network_address))
+    if kind.startswith(PREFIXES) and identity and not _CONCEALED.fullmatch(identity):
+        return concealed(kind, identity)
+    return bounded(kind, identity)
+
+
+def parse_network(text: str) -> conf.Network:
+    """Read a network or an address; bits beyond the prefix are dropped.
+
+    Raises:
+        ValueError: the text is neither; the message says what is accepted.
+    """
+    try:
+        network = ip_network(text.strip(), strict=False)
+    except ValueError as exc:
+        raise ValueError(f"{exc}. Write an address or a network such as 192.0.2.0/24.") from exc
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped is None or network.prefixlen < 96:
+        return network
+    return ip_network((mapped, network.prefixlen - 96), strict=False)
 
 
 def without_identity(name: str) -> Client:

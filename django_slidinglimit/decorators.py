@@ -18,7 +18,7 @@ from django.http.response import HttpResponseBase
 from . import clients, conf, headers, limiter, models, refusal, viewnames
 from .clients import Key
 from .core.rates import Rate
-from .limiter import Place
+from .places import Place
 
 if TYPE_CHECKING:
     from django.http import HttpResponse

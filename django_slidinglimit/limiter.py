@@ -6,16 +6,15 @@ For code that is no front door: `check` counts, `peek` looks, `reset` forgets.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from hashlib import blake2b
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import clients, connections, rules
-from .core.decisions import Answer, Client, Counter, Decision, Hit, Rule, Verdict, check_cost
+from . import clients, connections
+from .core.decisions import Answer, Counter, Decision, Hit, Verdict
 from .core.rates import Rate
 from .core.stores import StoreError, refunded
 from .core.window import judge
+from .places import Place, hits_of
 from .usage import recorder
 
 if TYPE_CHECKING:
@@ -23,46 +22,13 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
 
-    from .clients import Key, KeyFunction
-    from .rules import RuleSet, StoredRule
+    from .clients import KeyFunction
 
 # What makes two hits the same question: counter, limit, and whether the rule observes.
 Question = tuple[Counter, int, bool]
 
 # Where a walk is kept on the request.
 _WALK = "_slidinglimit_walk"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in code where requests are counted.
-
-    Args:
-        scope: its name.
-        key: who is counted, and how a code rule's clients are told apart.
-        rate: the code's own limit; None: none until a rule sets one.
-        methods: the methods that are counted; empty: all.
-        observe: count what would be admitted, never refuse (`block=False`).
-        cost: what a request uses.
-        needs_identity: a request without identity is not limited here at all, save by rules of
-            another key (DRF's `get_cache_key` that returns None).
-        by_path: apply the rules of paths, too.
-
-    Raises:
-        ValueError: the cost is no whole number of 0 or more.
-    """
-
-    scope: str
-    key: Key
-    rate: Rate | None = None
-    methods: frozenset[str] = frozenset()
-    observe: bool = False
-    cost: int = 1
-    needs_identity: bool = False
-    by_path: bool = False
-
-    def __post_init__(self) -> None:
-        check_cost(self.cost)
 
 
 @dataclass(slots=True)
@@ -282,73 +248,6 @@ def reset(
     hits, _ = hits_of(request, [place])
     if hits:
         connections.store().reset(hits)
-
-
-def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Answer, ...]]:
-    """The hits that places make of a request, and refusals by rules that ask for an identity."""
-    current = rules.keeper.current()
-    hits: list[Hit] = []
-    without: list[Answer] = []
-    for place in places:
-        if place.methods and request.method not in place.methods:
-            continue
-        for rule, key, client, no_identity in _apply(place, request, current):
-            if place.observe:
-                rule = observing(rule)
-            if client is None and no_identity == "allow":
-                continue
-            if client is None and no_identity == "refuse":
-                if not rule.observe:
-                    hit = Hit(rule, Client(key.name, ""), place.cost)
-                    verdict = Verdict(False, rule.rate.limit, 0, None, 0)
-                    without.append(Answer(hit, verdict, None))
-                continue
-            client = client or clients.without_identity(key.name)
-            hits.append(Hit(rule, client, place.cost))
-    return hits, tuple(without)
-
-
-def _apply(
-    place: Place, request: Any, current: RuleSet
-) -> Iterator[tuple[Rule, Key, Client | None, str]]:
-    """The rules at a place, each with its key and client, and what happens where there is none.
-
-    An enforcing rule of the scope replaces the code's own if it counts the same clients; one of
-    another key adds to it; an observing one, and one of a path, counts beside it.
-    """
-    stored: list[StoredRule] = current.for_scope(place.scope, request.method)
-    if place.by_path:
-        stored = stored + current.for_path(request.path_info, request.method)
-    code = place.rate is not None
-    if not stored and not code:
-        return
-    client = place.key.find(place.scope, request)
-    exempt = client is None and place.needs_identity
-    for rule in stored:
-        if rule.key is None or rule.key.name == place.key.name:
-            code = code and (rule.rule.observe or rule.path is not None)
-            if not exempt:
-                yield rule.rule, place.key, client, rule.no_identity
-        else:
-            found = rule.key.find(place.scope, request)
-            yield rule.rule, rule.key, found, rule.no_identity
-    if code and not exempt and place.rate is not None:
-        own = code_rule(place.scope, place.key.name, place.methods, place.rate)
-        yield own, place.key, client, "together"
-
-
-@lru_cache(maxsize=4096)
-def code_rule(scope: str, key: str, methods: frozenset[str], rate: Rate) -> Rule:
-    """A place's own rule; scope, key, methods and window make its identity."""
-    parts = (scope, key, ",".join(sorted(methods)))
-    text = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in parts)
-    return Rule(f"c{blake2b(text, digest_size=8).hexdigest()}", rate, name=scope)
-
-
-@lru_cache(maxsize=4096)
-def observing(rule: Rule) -> Rule:
-    """The same rule, counting and never refusing."""
-    return replace(rule, observe=True)
 
 
 def _question(hit: Hit) -> Question:

@@ -1,10 +1,12 @@
-"""Rules that are edited in the admin."""
+"""Rules and overrides that are edited in the admin."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
@@ -15,20 +17,21 @@ from .paths import PathPattern
 from .signals import rules_changed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 T = TypeVar("T")
+M = TypeVar("M", bound=models.Model)
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
-class RuleQuerySet(models.QuerySet["Rule"]):
+class ToldQuerySet(models.QuerySet[M]):
     """Tells of writes for which Django sends no signal."""
 
     def update(self, **kwargs: Any) -> int:
         return self._told(super().update(**kwargs))
 
-    def bulk_create(self, *args: Any, **kwargs: Any) -> list[Rule]:
+    def bulk_create(self, *args: Any, **kwargs: Any) -> list[M]:
         return self._told(super().bulk_create(*args, **kwargs))
 
     def bulk_update(self, *args: Any, **kwargs: Any) -> int:
@@ -95,6 +98,14 @@ class Rule(models.Model):
         _("rate"), max_length=50, help_text=_("Such as 100/min, 10/5m or 1000/day.")
     )
     mode = models.CharField(_("mode"), max_length=10, choices=Mode, default=Mode.ENFORCE)
+    share = models.PositiveSmallIntegerField(
+        _("enforced for"),
+        default=100,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text=_(
+            "Percent of clients, the same ones each time; the others stay under the code's rate."
+        ),
+    )
     no_identity = models.CharField(
         _("requests without identity"),
         max_length=10,
@@ -111,7 +122,7 @@ class Rule(models.Model):
     created = models.DateTimeField(_("created"), auto_now_add=True)
     updated = models.DateTimeField(_("updated"), auto_now=True)
 
-    objects = RuleQuerySet.as_manager()
+    objects = ToldQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("rule")
@@ -134,26 +145,139 @@ class Rule(models.Model):
         Raises:
             ValidationError: with the errors by field.
         """
-        left_out = set(exclude or ())
-        errors: dict[str, Any] = {}
-        try:
-            super().clean_fields(exclude=left_out)
-        except ValidationError as exc:
-            errors = exc.update_error_dict(errors)
-        for field, compile_field in (
-            ("rate", Rate.parse),
-            ("methods", parse_methods),
-            ("key", lambda name: clients.named(name) if name else None),
-            ("path", lambda path: PathPattern(path) if path else None),
-        ):
-            if field in left_out or field in errors:
-                continue
-            try:
-                compile_field(getattr(self, field))
-            except (ValueError, ImproperlyConfigured) as exc:
-                errors[field] = [ValidationError(str(exc), code="invalid")]
-        if errors:
-            raise ValidationError(errors)
+        _clean_fields(
+            super().clean_fields,
+            exclude,
+            rate=lambda: Rate.parse(self.rate),
+            methods=lambda: parse_methods(self.methods),
+            key=lambda: self.key and clients.named(self.key),
+            path=lambda: self.path and PathPattern(self.path),
+        )
+
+
+class Override(models.Model):
+    """An exception to one rule or to all: for a client, a group, a network or everyone."""
+
+    class Effect(models.TextChoices):
+        RATE = "rate", _("another rate")
+        EXEMPT = "exempt", _("exempt: not counted, never refused")
+        BLOCK = "block", _("block: refused whatever is left")
+
+    rule = models.ForeignKey(
+        Rule,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="overrides",
+        verbose_name=_("rule"),
+        help_text=_("Blank: all rules, those in code included."),
+    )
+    kind = models.CharField(
+        _("kind of client"),
+        max_length=200,
+        blank=True,
+        help_text=_("What the rule counts: user, ip, header:<name> and so on."),
+    )
+    identity = models.CharField(
+        _("client"),
+        max_length=512,
+        blank=True,
+        help_text=_(
+            "A user's primary key, an IP address, or what stands in the header; of a header, query "
+            "or form only a digest is kept. All blank: everyone."
+        ),
+    )
+    group = models.ForeignKey(
+        "auth.Group",
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        verbose_name=_("group of users"),
+    )
+    network = models.CharField(
+        _("network"),
+        max_length=50,
+        blank=True,
+        help_text=_("Such as 192.0.2.0/24, for clients that are counted by IP address."),
+    )
+    effect = models.CharField(_("effect"), max_length=10, choices=Effect)
+    rate = models.CharField(
+        _("rate"),
+        max_length=50,
+        blank=True,
+        help_text=_("With another window than the rule's it counts anew: a fresh allowance."),
+    )
+    expires = models.DateTimeField(
+        _("expires"), null=True, blank=True, help_text=_("Blank: never.")
+    )
+    reason = models.CharField(_("reason"), max_length=200, blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        verbose_name=_("made by"),
+    )
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    updated = models.DateTimeField(_("updated"), auto_now=True)
+
+    objects = ToldQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("override")
+        verbose_name_plural = _("overrides")
+        ordering = ("-created", "-pk")
+        constraints = (
+            models.CheckConstraint(
+                name="slidinglimit_override_one_target",
+                condition=Q(kind="", identity="", group=None)
+                | Q(kind="", identity="", network="")
+                | Q(group=None, network="") & ~Q(kind=""),
+                violation_error_message=_("Give a client with its kind, a group, or a network."),
+            ),
+            models.CheckConstraint(
+                name="slidinglimit_override_rate",
+                condition=Q(effect="rate") & ~Q(rate="") | ~Q(effect="rate") & Q(rate=""),
+                violation_error_message=_(
+                    "Give a rate if the effect is another rate, and only then."
+                ),
+            ),
+        )
+
+    def __str__(self) -> str:
+        whom = self.network or (self.group and f"group {self.group}") or self.client
+        what = self.rate if self.effect == self.Effect.RATE else self.effect
+        return f"{what} for {whom or 'everyone'}"
+
+    @property
+    def client(self) -> str:
+        """The client's kind and identity in words, "" if it is for no single client."""
+        return f"{self.kind} {self.identity}".strip()
+
+    def clean_fields(self, exclude: Iterable[str] | None = None) -> None:
+        """Check each field, and write identities and networks as they are counted.
+
+        Raises:
+            ValidationError: with the errors by field.
+        """
+        _clean_fields(
+            super().clean_fields,
+            exclude,
+            rate=lambda: self.rate and Rate.parse(self.rate),
+            identity=self._settle_client,
+            network=self._settle_network,
+        )
+
+    def _settle_client(self) -> None:
+        if self.kind or self.identity:
+            self.kind, self.identity = clients.settled(self.kind, self.identity)
+
+    def _settle_network(self) -> None:
+        if self.network:
+            self.network = str(clients.parse_network(self.network))
 
 
 class Usage(Rule):
@@ -176,3 +300,26 @@ def parse_methods(text: str) -> frozenset[str]:
     for method in methods - set(METHODS):
         raise ValueError(f"{method!r} is not a method. Known: {', '.join(METHODS)}.")
     return methods
+
+
+def _clean_fields(
+    inherited: Callable[..., None],
+    exclude: Iterable[str] | None,
+    **checks: Callable[[], object],
+) -> None:
+    """Django's own checks, then one for each field that they found nothing wrong with."""
+    left_out = set(exclude or ())
+    errors: dict[str, Any] = {}
+    try:
+        inherited(exclude=left_out)
+    except ValidationError as exc:
+        errors = exc.update_error_dict(errors)
+    for field, check in checks.items():
+        if field in left_out or field in errors:
+            continue
+        try:
+            check()
+        except (ValueError, ImproperlyConfigured) as exc:
+            errors[field] = [ValidationError(str(exc), code="invalid")]
+    if errors:
+        raise ValidationError(errors)

@@ -1,41 +1,30 @@
-"""The rule set that this process decides by: compiled, immutable, swapped by one assignment.
-
-A change in the database sets a fresh random token in Redis; every process looks at it now and then
-from a thread of its own and loads the rows anew when it differs. The request path makes no database
-query and takes no lock, unless the last look is over a second old (a process that was idle).
-"""
+"""The rule set that a process decides by: compiled, immutable, for look-up in memory."""
 
 from __future__ import annotations
 
-import logging
-import os
-import secrets
-import threading
-import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from django.core.signals import setting_changed
-from django.db import connections as databases
-from django.db import router, transaction
+from django.contrib.auth import get_user_model
+from django.core.exceptions import FieldError, ValidationError
+from django.db import router
+from django.utils import timezone
 
-from . import clients, conf, connections, models
-from .core.decisions import Rule
+from . import clients, models
+from .core.decisions import Client, Rule
 from .core.rates import Rate
-from .core.stores import StoreError
+from .overrides import Override, Overrides, Target
 from .paths import PathPattern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from .clients import Key
+    from .overrides import Effect
 
-logger = logging.getLogger("django_slidinglimit")
-
-# A decision accepts a look this old, in seconds; one look is waited for no longer than that.
-OLDEST_LOOK = 1.0
-# Rows are loaded after so many seconds even if the token is the same: raw SQL sets none.
-RELOAD = 60.0
+R = TypeVar("R", models.Rule, models.Override)
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +38,18 @@ class StoredRule:
     methods: frozenset[str]
     key: Key | None
     no_identity: str
+    share: int = 100
 
     def covers(self, method: str) -> bool:
         return not self.methods or method in self.methods
+
+    def enforced_for(self, client: Client | None) -> bool:
+        """Whether a client is in the share that the rule is enforced for: always the same ones."""
+        if self.share >= 100:
+            return True
+        kind, identity = client or ("", "")
+        text = f"{self.pk}:{len(kind)}:{kind}{identity}".encode(errors="surrogatepass")
+        return int.from_bytes(blake2b(text, digest_size=8).digest()) % 100 < self.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,9 @@ class RuleSet:
     scopes: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
     # By the first segment of the path, "" where it is not fixed.
     paths: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
-    # Rows that do not compile: their names and why, by primary key.
-    problems: Mapping[int, str] = field(default_factory=dict)
+    # Rows that do not compile, and why: by what and which they are.
+    problems: Mapping[str, str] = field(default_factory=dict)
+    overrides: Overrides = field(default_factory=Overrides)
     token: bytes | None = None
 
     def for_scope(self, scope: str, method: str) -> list[StoredRule]:
@@ -76,17 +75,16 @@ class RuleSet:
         return [r for r in near if r.path and r.covers(method) and r.path.matches(path)]
 
 
-def compile_rules(rows: Iterable[models.Rule], token: bytes | None = None) -> RuleSet:
+def compile_set(
+    rows: Iterable[models.Rule],
+    exceptions: Iterable[models.Override] = (),
+    token: bytes | None = None,
+) -> RuleSet:
     """Compile rows; one that does not compile is left out and told of, the rest serves."""
     scopes: dict[str, list[StoredRule]] = {}
     paths: dict[str, list[StoredRule]] = {}
-    problems: dict[int, str] = {}
-    for row in rows:
-        try:
-            stored = compile_rule(row)
-        except Exception as exc:  # a project's own key, too, which may fail in its own ways
-            problems[row.pk] = f"{row}: {exc}"
-            continue
+    problems: dict[str, str] = {}
+    for stored in _compiled(rows, compile_rule, problems):
         if stored.path is None:
             scopes.setdefault(stored.scope, []).append(stored)
         else:
@@ -96,8 +94,19 @@ def compile_rules(rows: Iterable[models.Rule], token: bytes | None = None) -> Ru
         {scope: tuple(rules) for scope, rules in scopes.items()},
         {first: tuple(rules) for first, rules in paths.items()},
         problems,
+        Overrides(_compiled(exceptions, compile_override, problems), groups_of),
         token,
     )
+
+
+def _compiled(
+    rows: Iterable[R], compile_row: Callable[[R], C], problems: dict[str, str]
+) -> Iterator[C]:
+    for row in rows:
+        try:
+            yield compile_row(row)
+        except Exception as exc:  # a project's own key, too, which may fail in its own ways
+            problems[f"{row._meta.verbose_name} {row.pk}"] = f"{row}: {exc}"
 
 
 def compile_rule(row: models.Rule) -> StoredRule:
@@ -107,11 +116,12 @@ def compile_rule(row: models.Rule) -> StoredRule:
         ValueError, ImproperlyConfigured: a field is wrong; the message says which part and why.
     """
     deny = models.Rule.WhenDown(row.when_down) is models.Rule.WhenDown.DENY
-    observe = models.Rule.Mode(row.mode) is models.Rule.Mode.OBSERVE
+    mode = models.Rule.Mode(row.mode)
+    observe = mode is models.Rule.Mode.OBSERVE
     return StoredRule(
         pk=row.pk,
         rule=Rule(
-            id=f"d{row.pk}",
+            id=stored_id(row.pk),
             rate=Rate.parse(row.rate),
             name=str(row),
             observe=observe,
@@ -123,190 +133,54 @@ def compile_rule(row: models.Rule) -> StoredRule:
         methods=models.parse_methods(row.methods),
         key=clients.named(row.key) if row.key else None,
         no_identity=models.Rule.NoIdentity(row.no_identity).value,
+        share=row.share if mode is models.Rule.Mode.ENFORCE else 100,
     )
+
+
+def compile_override(row: models.Override) -> tuple[Target, Override]:
+    """Compile one row.
+
+    Raises:
+        ValueError: a field is wrong; the message says which part and why.
+    """
+    effect = models.Override.Effect(row.effect)
+    target = Target(
+        Client(row.kind, row.identity) if row.kind else None,
+        row.group_id,
+        clients.parse_network(row.network) if row.network else None,
+    )
+    return target, Override(
+        pk=row.pk,
+        rule=None if row.rule_id is None else stored_id(row.rule_id),
+        effect=cast("Effect", effect.value),
+        rate=Rate.parse(row.rate) if effect is models.Override.Effect.RATE else None,
+        expires=row.expires.timestamp() if row.expires else None,
+    )
+
+
+def stored_id(pk: int) -> str:
+    """What the counters of a rule in the database are kept under."""
+    return f"d{pk}"
 
 
 def load(token: bytes | None = None) -> RuleSet:
     """Read the rows from the database that is written to, and compile them."""
-    rows = models.Rule.objects.using(database()).exclude(mode=models.Rule.Mode.OFF)
-    return compile_rules(rows, token)
+    alias = database()
+    rows = models.Rule.objects.using(alias).exclude(mode=models.Rule.Mode.OFF)
+    exceptions = models.Override.objects.using(alias).exclude(expires__lt=timezone.now())
+    return compile_set(rows.iterator(), exceptions.iterator(), token)
+
+
+def groups_of(identity: str) -> frozenset[int]:
+    """The primary keys of the groups that a user is in; a user that there is not is in none."""
+    users = get_user_model()._default_manager.using(database())
+    try:
+        found = users.filter(pk=identity).values_list("groups", flat=True)
+        return frozenset(group for group in found if group is not None)
+    except (ValueError, ValidationError, FieldError):  # no such key; a user model without groups
+        return frozenset()
 
 
 def database() -> str:
     """The alias of the database that rules are written to."""
     return router.db_for_write(models.Rule)
-
-
-class Keeper:
-    """Holds this process's rule set and keeps it fresh."""
-
-    def __init__(self) -> None:
-        self.rules = RuleSet()
-        self.error: Exception | None = None  # why the last load failed
-        self._loaded: float | None = None
-        self._looked = float("-inf")  # when the last finished look began
-        self._not_before = float("-inf")  # looks that began earlier are too old: a local edit
-        self._give_up_until = float("-inf")
-        self._dirty = False  # rows may have changed, whatever the token says
-        self._untold = False  # Redis is not told yet of a change made here
-        self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
-        self._turn = threading.Condition()
-
-    def current(self) -> RuleSet:
-        """The rules to decide by now."""
-        if conf.current().RULES_POLL == 0 or not connections.is_shared():
-            self._load(None)
-        elif not self._is_fresh():
-            self._catch_up()
-        return self.rules
-
-    def expire(self) -> None:
-        """Have the next look load the rows."""
-        self._dirty = True
-
-    def publish(self) -> None:
-        """Tell every process that the rules have changed; made up for if Redis is away."""
-        self.expire()
-        self._not_before = time.monotonic()  # the next decision here looks first
-        try:
-            self._tell()
-        except StoreError:  # the breaker has told of it
-            self._untold = True
-            if conf.current().RULES_POLL:
-                self._start()
-
-    def stop(self) -> None:
-        """End the thread; the next decision starts another."""
-        self._thread = None
-        self._wake.set()
-
-    def look(self) -> None:
-        """Compare the token, and load the rows if it differs or a load is due."""
-        began = time.monotonic()
-        token = self.rules.token
-        untold, self._untold = self._untold, False
-        try:
-            if untold:
-                self._tell()
-            # Before the rows: rows older than their token would never be loaded again.
-            token = connections.store().run([("GET", token_key())])[0]
-        except StoreError:
-            self._untold |= untold
-        due = self._loaded is None or began - self._loaded >= RELOAD
-        if due or self._dirty or token != self.rules.token:
-            self._dirty = False
-            if self._load(token):
-                self._loaded = began
-            else:
-                self._dirty = True
-        with self._turn:
-            self._looked = began
-            self._turn.notify_all()
-
-    def _tell(self) -> None:
-        connections.store().run([("SET", token_key(), secrets.token_hex(8))])
-
-    def _load(self, token: bytes | None) -> bool:
-        try:
-            loaded = load(token)
-        except Exception as exc:  # whatever the database does, the last good set serves
-            self._load_failed(exc)
-            return False
-        self._load_failed(None)
-        for pk, problem in loaded.problems.items() - self.rules.problems.items():
-            logger.error("Rule %s is left out: %s", pk, problem)
-        self.rules = loaded
-        return True
-
-    def _load_failed(self, error: Exception | None) -> None:
-        if (error is None) != (self.error is None):  # once per change
-            if error is None:
-                logger.warning("The rules can be loaded again.")
-            else:
-                logger.error("The rules cannot be loaded, the last good set serves: %s", error)
-        self.error = error
-
-    def _is_fresh(self) -> bool:
-        return self._looked > self._not_before and time.monotonic() - self._looked <= OLDEST_LOOK
-
-    def _catch_up(self) -> None:
-        if time.monotonic() < self._give_up_until:
-            return
-        self._start()
-        with self._turn:
-            if not self._turn.wait_for(self._is_fresh, timeout=OLDEST_LOOK):
-                # The database hangs: one wait now and then, not one per request.
-                self._give_up_until = time.monotonic() + 10 * OLDEST_LOOK
-
-    def _start(self) -> None:
-        """Have the thread look now."""
-        with self._turn:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._run, name="slidinglimit-rules", daemon=True
-                )
-                self._thread.start()
-            self._wake.set()
-
-    def _run(self) -> None:
-        me = threading.current_thread()
-        pause = OLDEST_LOOK
-        while me is self._thread:
-            try:
-                self._wake.clear()
-                self.look()
-                pause = conf.current().RULES_POLL or OLDEST_LOOK
-            except Exception:
-                logger.exception("Looking for changed rules failed.")
-            finally:
-                databases.close_all()  # this thread's own
-            self._wake.wait(pause)
-
-
-keeper = Keeper()
-
-
-def token_key() -> str:
-    """Where the rule set's version stands in Redis."""
-    return f"{connections.store().prefix}rules:version"
-
-
-def publish() -> None:
-    """Tell every process that the rules have changed. Call it after the change is committed."""
-    if connections.is_shared():
-        keeper.publish()
-
-
-def publish_on_commit(*, using: str | None = None, **_: Any) -> None:
-    """Receiver of everything that changes rules.
-
-    Each change has a publication of its own: one flag for a whole transaction would be lost with a
-    savepoint that is rolled back.
-    """
-    transaction.on_commit(publish, using=using or database(), robust=True)
-
-
-def expire_when_back(*, error: StoreError | None, **_: Any) -> None:
-    """Receiver of store_changed: while Redis was away it could not be told of changes."""
-    if error is None:
-        keeper.expire()
-
-
-def _after_fork() -> None:
-    """Threads do not survive a fork, and its locks may be held for ever."""
-    global keeper
-    rules, keeper = keeper.rules, Keeper()
-    keeper.rules = rules
-
-
-def _forget(*, setting: str, **_: object) -> None:
-    global keeper
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        keeper.stop()
-        keeper = Keeper()
-
-
-setting_changed.connect(_forget)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -20,11 +20,12 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from . import clients, conf, headers, limiter, rules
+from . import clients, conf, headers, keeper, limiter
 from .clients import Key
 from .core.decisions import Decision
 from .core.rates import Rate
-from .limiter import Place, Walk
+from .limiter import Walk
+from .places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -176,7 +177,7 @@ class SimpleRateThrottle(BaseThrottle):
 
     def _place(self, request: Any, view: Any) -> Place | None:
         scope = self.scope or _path(self)
-        if self.rate is None and scope not in rules.keeper.current().scopes:
+        if self.rate is None and scope not in keeper.current().scopes:
             return None
         return self._counting(scope, request, view)
 

@@ -11,7 +11,7 @@ from django.test import override_settings
 from django.urls import reverse
 from redis import Redis
 
-from django_slidinglimit import rules
+from django_slidinglimit import keeper, rules
 from django_slidinglimit.models import Rule
 
 pytestmark = pytest.mark.django_db
@@ -144,9 +144,9 @@ def test_an_action_leaves_rules_alone_that_are_in_that_mode_already(
 @pytest.mark.django_db(transaction=True)
 def test_an_action_tells_every_process(admin_client: Browser, redis_client: Redis) -> None:
     rule = Rule.objects.create(name="One", scope="a", rate="5/min")
-    before = redis_client.get(rules.token_key())
+    before = redis_client.get(keeper.token_key())
     act(admin_client, "switch_off", rule)
-    assert redis_client.get(rules.token_key()) not in (None, before)
+    assert redis_client.get(keeper.token_key()) not in (None, before)
 
 
 def test_who_may_only_look_has_no_actions() -> None:

@@ -26,8 +26,8 @@ from django_slidinglimit.core.decisions import Rule as CompiledRule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.window import Reading, retry_after, verdict
 from django_slidinglimit.headers import fields
+from django_slidinglimit.keeper import publish
 from django_slidinglimit.models import Rule
-from django_slidinglimit.rules import publish
 from django_slidinglimit.usage import reader, recorder
 from example_project.server import EmbeddedServer
 

@@ -24,8 +24,8 @@ from django_slidinglimit import connections, limiter
 from django_slidinglimit.clients import key
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.decorators import ratelimit
-from django_slidinglimit.limiter import Place
 from django_slidinglimit.models import Rule
+from django_slidinglimit.places import Place
 from django_slidinglimit.signals import store_changed
 from django_slidinglimit.throttling import RuleThrottle
 from example_project.server import EmbeddedServer

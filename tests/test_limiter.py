@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.request import Request
 
-from django_slidinglimit import clients, connections, limiter
+from django_slidinglimit import clients, connections, limiter, places
 from django_slidinglimit.core.decisions import Client, Decision
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.core.window import admits
-from django_slidinglimit.limiter import Place, Walk, check, decide, peek, reset
+from django_slidinglimit.limiter import Walk, check, decide, peek, reset
 from django_slidinglimit.models import Rule
+from django_slidinglimit.places import Place
 from django_slidinglimit.usage import recorder
 
 from .core.clock import Clock
@@ -139,7 +140,7 @@ def test_clients_scopes_keys_and_windows_have_counters_of_their_own() -> None:
 def test_a_scope_and_a_key_are_not_one_text() -> None:
     """Names that read alike when put together share nothing."""
     names = {
-        limiter.code_rule(s, k, frozenset(m), Rate(1, 1)).id
+        places.code_rule(s, k, frozenset(m), Rate(1, 1)).id
         for s, k, m in [
             ("a", "bip", ()),
             ("ab", "ip", ()),

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.urls import reverse
 
-from django_slidinglimit import rules
+from django_slidinglimit import keeper
 from django_slidinglimit.models import Rule, Usage
 from example_project.server import EmbeddedServer
 
@@ -253,7 +253,7 @@ def test_without_the_table_a_process_serves_on_and_logs_once_a_change(
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE django_slidinglimit_rule RENAME TO gone")
         try:
-            rules.publish()
+            keeper.publish()
             worker.ask("sleep", "1.2")
             assert worker.limits("a") == [5]
             worker.ask("sleep", "1.2")

@@ -14,7 +14,7 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidinglimit import connections, limiter
+from django_slidinglimit import connections, limiter, places
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
@@ -466,7 +466,7 @@ def test_another_text_is_no_member(member: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [RULE, OTHER, OBSERVING, limiter.code_rule("a:b", "ip", frozenset(), Rate(1, 1))]
+    "rule", [RULE, OTHER, OBSERVING, places.code_rule("a:b", "ip", frozenset(), Rate(1, 1))]
 )
 def test_a_field_reads_as_the_rule_that_it_stands_for(rule: Rule) -> None:
     assert field_rule(rule_field(rule), rule.name) == rule

@@ -16,9 +16,11 @@ from django.db.backends.signals import connection_created
 from django.test import RequestFactory, TestCase, override_settings
 from redis import Redis
 
-from django_slidinglimit import limiter, rules
+from django_slidinglimit import keeper as keeping
+from django_slidinglimit import limiter
+from django_slidinglimit.keeper import Keeper
 from django_slidinglimit.models import Rule
-from django_slidinglimit.rules import Keeper, RuleSet, compile_rules
+from django_slidinglimit.rules import RuleSet, compile_set
 from example_project.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def polling() -> Iterator[None]:
 class TestRuleSet:
     @staticmethod
     def compiled(*rows: dict[str, str]) -> RuleSet:
-        return compile_rules(
+        return compile_set(
             Rule(**({"pk": pk, "rate": "5/min"} | row)) for pk, row in enumerate(rows, 1)
         )
 
@@ -120,9 +122,9 @@ class TestRuleSet:
         with override_settings(SLIDINGLIMIT={"KEYS": {"broken": "broken_key.key"}}):
             found = self.compiled({"scope": "a", "name": "bad"} | fields, {"scope": "a"})
         assert [r.pk for r in found.for_scope("a", "GET")] == [2]
-        assert list(found.problems) == [1]
-        assert "bad" in found.problems[1]
-        assert problem in found.problems[1]
+        assert list(found.problems) == ["rule 1"]
+        assert "bad" in found.problems["rule 1"]
+        assert problem in found.problems["rule 1"]
 
 
 class RulesInOrdinaryTests(TestCase):
@@ -157,7 +159,10 @@ class TestKeeping:
         Rule.objects.create(scope="a", rate="5/min")
         with django_assert_num_queries(0):
             assert limits("a") == [5]
-        with override_settings(SLIDINGLIMIT={"RULES_POLL": 0}), django_assert_num_queries(1):
+        with (
+            override_settings(SLIDINGLIMIT={"RULES_POLL": 0}),
+            django_assert_num_queries(2),
+        ):  # rules and overrides
             assert limits("a") == [5]
 
     def test_an_edit_is_obeyed_by_the_next_decision_of_its_own_process(self, polling: None) -> None:
@@ -233,7 +238,7 @@ class TestKeeping:
         for _ in range(3):
             assert limits("a") == [6]
         [told] = [record.getMessage() for record in caplog.records]
-        assert f"Rule {bad.pk}" in told
+        assert f"rule {bad.pk}" in told
         assert "bad" in told
         assert "many" in told
 
@@ -252,7 +257,7 @@ class TestKeeping:
             cursor.execute("UPDATE django_slidinglimit_rule SET rate = '7/min'")
         keeper.look()
         assert [r.rule.rate.limit for r in keeper.rules.for_scope("a", "GET")] == [5]
-        monkeypatch.setattr(rules, "RELOAD", 0)
+        monkeypatch.setattr(keeping, "RELOAD", 0)
         keeper.look()
         assert [r.rule.rate.limit for r in keeper.rules.for_scope("a", "GET")] == [7]
 
@@ -323,12 +328,12 @@ django.setup()
 from django.core.management import call_command
 from django.db import transaction
 
-from django_slidinglimit import connections, rules
+from django_slidinglimit import connections, keeper, rules
 from django_slidinglimit.models import Rule
 
 
 def token():
-    return connections.store().run([("GET", rules.token_key())])
+    return connections.store().run([("GET", keeper.token_key())])
 
 
 for alias in ("default", "primary"):

@@ -115,12 +115,12 @@ def fork() -> str:
 
     It forks at the worst moment: another thread holds the lock of the rules.
     """
-    from django_slidinglimit import rules
+    from django_slidinglimit import keeper
 
     held = threading.Event()
 
     def hold() -> None:
-        with rules.keeper._turn:
+        with keeper._keeper._turn:
             held.set()
             threading.Event().wait()
 

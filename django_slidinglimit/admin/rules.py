@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django.forms import ModelForm
     from django.http import HttpRequest
 
-    from django_slidinglimit.models import RuleQuerySet
+    from django_slidinglimit.models import ToldQuerySet
 
     ModelAdmin = admin.ModelAdmin[Rule]
 else:
@@ -112,18 +112,18 @@ class RuleAdmin(ModelAdmin):
         return format_html('<span class="sl-state sl-{}">{}</span>', *states[Rule.Mode(rule.mode)])
 
     @admin.action(description=_("Switch on: enforce selected rules"), permissions=("change",))
-    def enforce(self, request: HttpRequest, rules: RuleQuerySet) -> None:
+    def enforce(self, request: HttpRequest, rules: ToldQuerySet[Rule]) -> None:
         self._switch(request, rules, Rule.Mode.ENFORCE)
 
     @admin.action(description=_("Observe selected rules"), permissions=("change",))
-    def observe(self, request: HttpRequest, rules: RuleQuerySet) -> None:
+    def observe(self, request: HttpRequest, rules: ToldQuerySet[Rule]) -> None:
         self._switch(request, rules, Rule.Mode.OBSERVE)
 
     @admin.action(description=_("Switch off selected rules"), permissions=("change",))
-    def switch_off(self, request: HttpRequest, rules: RuleQuerySet) -> None:
+    def switch_off(self, request: HttpRequest, rules: ToldQuerySet[Rule]) -> None:
         self._switch(request, rules, Rule.Mode.OFF)
 
-    def _switch(self, request: HttpRequest, rules: RuleQuerySet, mode: Rule.Mode) -> None:
+    def _switch(self, request: HttpRequest, rules: ToldQuerySet[Rule], mode: Rule.Mode) -> None:
         with transaction.atomic(using=router.db_for_write(Rule)):
             changed = list(rules.exclude(mode=mode))
             found = Rule.objects.filter(pk__in=[rule.pk for rule in changed])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_slidinglimit import connections, rules
+from django_slidinglimit import connections, keeper
 from django_slidinglimit.core.decisions import Hit
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.core.window import used
@@ -213,7 +213,7 @@ def rule_of(text: str) -> Rule:
 
 def stored_rules() -> dict[str, StoredRule]:
     """The rules of the database that are not off, by the id that they are counted under."""
-    current = rules.keeper.current()
+    current = keeper.current()
     return {
         stored.rule.id: stored
         for group in (*current.scopes.values(), *current.paths.values())

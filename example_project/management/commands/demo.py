@@ -21,7 +21,7 @@ from django.core.servers.basehttp import (
     get_internal_wsgi_application,
 )
 
-from django_slidinglimit import connections, rules
+from django_slidinglimit import connections, keeper
 from django_slidinglimit.core.stores import StoreError
 from example_project import samples, traffic
 from example_project.server import ServerError, find_url
@@ -124,7 +124,7 @@ def _serving(server: ThreadedWSGIServer) -> Iterator[None]:
     finally:
         server.shutdown()
         thread.join()
-        rules.keeper.stop()  # Redis goes next: nothing should still look for it, and complain
+        keeper.stop()  # Redis goes next: nothing should still look for it, and complain
 
 
 def _need_redis() -> None:

@@ -1,0 +1,147 @@
+"""What the places in code ask of a request: each rule that applies there, as a hit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import clients, keeper
+from .core.decisions import Answer, Client, Hit, Rule, Verdict, check_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from .clients import Key
+    from .core.rates import Rate
+    from .rules import RuleSet, StoredRule
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in code where requests are counted.
+
+    Args:
+        scope: its name.
+        key: who is counted, and how a code rule's clients are told apart.
+        rate: the code's own limit; None: none until a rule sets one.
+        methods: the methods that are counted; empty: all.
+        observe: count what would be admitted, never refuse (`block=False`).
+        cost: what a request uses.
+        needs_identity: a request without identity is not limited here at all, save by rules of
+            another key (DRF's `get_cache_key` that returns None).
+        by_path: apply the rules of paths, too.
+
+    Raises:
+        ValueError: the cost is no whole number of 0 or more.
+    """
+
+    scope: str
+    key: Key
+    rate: Rate | None = None
+    methods: frozenset[str] = frozenset()
+    observe: bool = False
+    cost: int = 1
+    needs_identity: bool = False
+    by_path: bool = False
+
+    def __post_init__(self) -> None:
+        check_cost(self.cost)
+
+
+def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Answer, ...]]:
+    """The hits that places make of a request, and refusals that need no counter.
+
+    Those are for clients that are blocked, and of rules that insist on an identity.
+    """
+    current = keeper.current()
+    hits: list[Hit] = []
+    refusals: list[Answer] = []
+    for place in places:
+        if place.methods and request.method not in place.methods:
+            continue
+        for asked in _apply(place, request, current):
+            rule = observing(asked.rule) if place.observe else asked.rule
+            client = asked.client
+            if client is None:
+                if asked.no_identity == "allow":
+                    continue
+                if asked.no_identity == "refuse":
+                    refusals.append(_refusal(rule, Client(asked.key.name, ""), place.cost, None))
+                    continue
+                client = clients.without_identity(asked.key.name)
+            override = current.overrides.winner(rule.id, client)
+            if override is not None:
+                if override.effect == "exempt":
+                    continue
+                if override.effect == "block":
+                    wait = override.expires_in_ms()
+                    refusals.append(_refusal(rule, client, place.cost, wait))
+                    continue
+                rule = at_rate(rule, override.rate or rule.rate)
+            hits.append(Hit(rule, client, place.cost))
+    return hits, tuple(refusal for refusal in refusals if not refusal.hit.rule.observe)
+
+
+class _Asked(NamedTuple):
+    """One rule at a place: whom it counts there, and what it does where there is nobody."""
+
+    rule: Rule
+    key: Key
+    client: Client | None
+    no_identity: str
+
+
+def _apply(place: Place, request: Any, current: RuleSet) -> Iterator[_Asked]:
+    """The rules at a place.
+
+    An enforcing rule of the scope replaces the code's own if it counts the same clients; one of
+    another key adds to it; an observing one, and one of a path, counts beside it. Clients outside
+    the share that a rule is enforced for are as if there were no such rule.
+    """
+    stored: list[StoredRule] = current.for_scope(place.scope, request.method)
+    if place.by_path:
+        stored = stored + current.for_path(request.path_info, request.method)
+    code = place.rate is not None
+    if not stored and not code:
+        return
+    client = place.key.find(place.scope, request)
+    exempt = client is None and place.needs_identity
+    for rule in stored:
+        same = rule.key is None or rule.key.name == place.key.name
+        key = place.key if same or rule.key is None else rule.key
+        counted = client if same else key.find(place.scope, request)
+        if (same and exempt) or not rule.enforced_for(counted):
+            continue
+        if same and not rule.rule.observe and rule.path is None:
+            code = False
+        yield _Asked(rule.rule, key, counted, rule.no_identity)
+    if code and not exempt and place.rate is not None:
+        own = code_rule(place.scope, place.key.name, place.methods, place.rate)
+        yield _Asked(own, place.key, client, "together")
+
+
+def _refusal(rule: Rule, client: Client, cost: int, wait_ms: int | None) -> Answer:
+    verdict = Verdict(False, rule.rate.limit, 0, wait_ms, 0)
+    return Answer(Hit(rule, client, cost), verdict, None)
+
+
+@lru_cache(maxsize=4096)
+def code_rule(scope: str, key: str, methods: frozenset[str], rate: Rate) -> Rule:
+    """A place's own rule; scope, key, methods and window make its identity."""
+    parts = (scope, key, ",".join(sorted(methods)))
+    text = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in parts)
+    return Rule(f"c{blake2b(text, digest_size=8).hexdigest()}", rate, name=scope)
+
+
+@lru_cache(maxsize=4096)
+def observing(rule: Rule) -> Rule:
+    """The same rule, counting and never refusing."""
+    return replace(rule, observe=True)
+
+
+@lru_cache(maxsize=4096)
+def at_rate(rule: Rule, rate: Rate) -> Rule:
+    """The same rule at another rate; with another window it counts in counters of its own."""
+    return replace(rule, rate=rate)
