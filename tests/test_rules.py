@@ -320,7 +320,7 @@ settings.configure(
     DATABASES={name: {"ENGINE": sqlite, "NAME": f"{folder}/{name}"} for name in names},
     DATABASE_ROUTERS=[Router()],
     CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis}},
-    INSTALLED_APPS=["django.contrib.contenttypes", "django_slidinglimit"],
+    INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django_slidinglimit"],
     SLIDINGLIMIT={"TIMEOUT": 5},
 )
 django.setup()
