@@ -291,7 +291,10 @@ class Usage(Rule):
 
 
 def parse_methods(text: str) -> frozenset[str]:
-    """Read "GET, POST"; no method means every method.
+    """Read "GET, POST"; no method means every method. GET brings HEAD along.
+
+    A view answers HEAD by all the work of GET (RFC 9110, section 9.3.2; Django's and DRF's classes
+    do): who named GET alone could be walked around.
 
     Raises:
         ValueError: a word is no HTTP method.
@@ -299,7 +302,7 @@ def parse_methods(text: str) -> frozenset[str]:
     methods = frozenset(text.upper().replace(",", " ").split())
     for method in methods - set(METHODS):
         raise ValueError(f"{method!r} is not a method. Known: {', '.join(METHODS)}.")
-    return methods
+    return methods | {"HEAD"} if "GET" in methods else methods
 
 
 def _clean_fields(

@@ -105,7 +105,8 @@ def test_a_rule_without_a_name_is_known_by_its_place_and_rate() -> None:
 
 def test_methods_are_read_in_any_case_with_commas_or_spaces() -> None:
     assert parse_methods("") == parse_methods(" , ") == frozenset()
-    assert parse_methods("get,Post  PUT") == {"GET", "POST", "PUT"}
+    assert parse_methods("get,Post  PUT") == {"GET", "HEAD", "POST", "PUT"}
+    assert parse_methods("head") == {"HEAD"}
     assert parse_methods(",".join(METHODS)) == set(METHODS)
 
 

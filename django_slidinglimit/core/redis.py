@@ -7,8 +7,10 @@ that in a cluster all rules of one client share a slot.
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
+from contextlib import contextmanager
 from copy import copy
 from functools import cache
 from hashlib import blake2b, sha1
@@ -26,7 +28,7 @@ from .stores import Store, StoreBusyError, StoreError, charges, decide
 from .window import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .decisions import Hit
 
@@ -119,8 +121,14 @@ class RedisStore(Store):
             # A cost above every limit asks the same as the least such cost, and stays exact in Lua.
             limit = hit.rule.rate.limit
             args += [indices[hit.counter], limit, min(cost, limit + 1), int(not hit.rule.observe)]
-        now, *counts = self.wire.script(TAKE, keys, args)
-        pairs = zip(counts[::2], counts[1::2], strict=True)
+        reply = self.wire.script(TAKE, keys, args)
+        try:
+            now, *counts = map(int, reply)
+            pairs = list(zip(counts[::2], counts[1::2], strict=True))
+        except (TypeError, ValueError) as exc:
+            raise StoreError(f"The server's answer to a script makes no sense: {exc}") from exc
+        if len(pairs) != len(indices):
+            raise StoreError(f"The server answered for {len(pairs)} counters of {len(indices)}.")
         return {
             counter: Reading(previous, current, now % counter.window_ms)
             for counter, (previous, current) in zip(indices, pairs, strict=True)
@@ -146,8 +154,9 @@ class Wire:
 
     Args:
         pool: where connections come from; see `own_pool`.
-        timeout: seconds for a whole exchange: waiting for a connection, connecting, signing in,
+        timeout: seconds to wait in a whole exchange: for a connection, connecting, signing in,
             loading a script and reading the reply. Resolving a host's name is not bounded by it.
+            What this process itself is late (many threads, no processor) is not the server's.
     """
 
     def __init__(self, pool: redis.ConnectionPool, timeout: float = 0.1) -> None:
@@ -192,10 +201,11 @@ class Wire:
         return self._exchange(talk)
 
     def _exchange(self, talk: Callable[[Any], T]) -> T:
-        _deadline.at = time.monotonic() + self._timeout
+        begun = time.monotonic()
         waited = not self._free.acquire(blocking=False)
         if waited and not self._free.acquire(timeout=self._timeout):
             raise StoreBusyError(f"No free connection within {self._timeout} s.")
+        _patience.left = self._timeout - (time.monotonic() - begun if waited else 0)
         try:
             connection = self._pool.get_connection()  # replaces one that it finds dead
             try:
@@ -207,9 +217,13 @@ class Wire:
                 self._pool.release(connection)
         except Exception as exc:
             # Any failure of the wire is the store's: sockets, TLS, Sentinel, a credential provider.
-            # Save that the server had little time left to answer whoever waited for a connection.
-            busy = waited and time.monotonic() >= _deadline.at
+            # Save that the server had little time left to answer whoever waited for a connection,
+            # or was asked so late that most of the time went by in this process.
+            took = time.monotonic() - begun
+            busy = took >= (1 if waited else 2) * self._timeout
             kind = StoreBusyError if busy else StoreError
+            if not busy:  # what befell this connection may have befallen all that lie idle
+                self._pool.disconnect(inuse_connections=False)
             raise kind(f"{type(exc).__name__}: {exc}") from exc
         finally:
             self._free.release()
@@ -218,9 +232,9 @@ class Wire:
 def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
     """A pool of our own to the same server as another pool.
 
-    Server, credentials, database, TLS and Sentinel set-up are taken over. Timeouts (the running
-    exchange's deadline), retries (none), health checks (none: a trip more, and the pool looks at
-    each connection anyway), replies (bytes, RESP2) and the pool's size are ours.
+    Server, credentials, database, TLS and Sentinel set-up are taken over. Timeouts (what the
+    running exchange allows), retries (none), health checks (none: a trip more, and the pool looks
+    at each connection anyway), replies (bytes, RESP2) and the pool's size are ours.
     """
     ours: dict[str, Any] = {
         "max_connections": 2**31 - 1,
@@ -281,24 +295,35 @@ class _Sentinels:
         return address
 
 
-class _Deadline(threading.local):
-    at = 0.0
+class _Patience(threading.local):
+    """For how many seconds this thread may still wait for the server in the running exchange."""
+
+    left = 0.0
 
 
-_deadline = _Deadline()
+_patience = _Patience()
+
+
+@contextmanager
+def _waiting(share: int = 1) -> Iterator[float]:
+    """A wait for the server: gives the seconds that it may take, and takes them off the rest."""
+    allowed = max(_patience.left / share, 0.001)
+    begun = time.monotonic()
+    try:
+        yield allowed
+    finally:
+        # No more than was allowed: what goes by until this thread runs again is not the server's.
+        _patience.left -= min(time.monotonic() - begun, allowed)
 
 
 @cache
 def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
-    """A connection class that waits no longer than the running exchange's deadline allows."""
-
-    def left() -> float:
-        return max((_deadline.at - time.monotonic()) / share, 0.001)
+    """A connection class that waits no longer than the running exchange allows."""
 
     class Timed(connection_class):  # type: ignore[misc]
         @property
         def socket_timeout(self) -> float:
-            return left()
+            return max(_patience.left / share, 0.001)
 
         @socket_timeout.setter
         def socket_timeout(self, value: float | None) -> None:
@@ -314,35 +339,57 @@ def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
                 raise
 
         def _connect(self) -> Any:
-            return _TimedSocket(super()._connect(), left)
+            with _waiting(share):
+                return _TimedSocket(super()._connect(), share)
 
     return Timed
 
 
 class _TimedSocket:
-    """A socket whose every wait is as long as it then may be, however many one reply takes."""
+    """A socket whose every wait is as long as it then may be, however many one reply takes.
 
-    def __init__(self, sock: Any, left: Callable[[], float]) -> None:
+    What has come already is taken without a wait. So a process with more to do than it has time
+    for, whose threads run long after their replies came, does not take the server for slow.
+    """
+
+    def __init__(self, sock: Any, share: int) -> None:
         self._sock = sock
-        self._left = left
+        self._share = share
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
 
-    def sendall(self, *args: Any) -> None:
-        self._sock.settimeout(self._left())
-        self._sock.sendall(*args)
+    def sendall(self, data: bytes) -> None:
+        sent: int = self._at_once(self._sock.send, data) or 0
+        if sent < len(data):
+            with _waiting(self._share) as allowed:
+                self._sock.settimeout(allowed)
+                self._sock.sendall(data[sent:])
 
     def recv(self, *args: Any) -> bytes:
-        self._limit()
-        data: bytes = self._sock.recv(*args)
+        data: bytes = self._read(self._sock.recv, *args)
         return data
 
     def recv_into(self, *args: Any) -> int:
-        self._limit()
-        size: int = self._sock.recv_into(*args)
+        size: int = self._read(self._sock.recv_into, *args)
         return size
 
-    def _limit(self) -> None:
-        if self._sock.gettimeout():  # 0 where the pool only looks whether something has come
-            self._sock.settimeout(self._left())
+    def _read(self, read: Callable[..., Any], *args: Any) -> Any:
+        if not self._sock.gettimeout():  # 0: the pool only looks whether something has come
+            return read(*args)
+        come = self._at_once(read, *args)
+        if come is not None:
+            return come
+        with _waiting(self._share) as allowed:
+            self._sock.settimeout(allowed)
+            return read(*args)
+
+    def _at_once(self, call: Callable[..., Any], *args: Any) -> Any:
+        """What the call gives without a wait; None if it would have to."""
+        self._sock.settimeout(0)
+        try:
+            return call(*args)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        finally:
+            self._sock.settimeout(1)  # not 0, which has a meaning above; each wait sets its own
