@@ -184,6 +184,20 @@ def test_head_is_counted_where_get_is() -> None:
 
 
 @pytest.mark.django_db
+def test_a_refusal_does_not_read_an_endless_accept_field() -> None:
+    """It took a hundred times as long as the decision."""
+
+    @ratelimit("attacks.accept", key="global", rate="0/min")
+    def view(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse("work")
+
+    ask = RequestFactory()
+    accepts = ["application/json", "application/json" + ",a/b" * 2000]
+    kinds = [view(ask.get("/", headers={"Accept": a}))["Content-Type"] for a in accepts]
+    assert kinds == ["application/json", "text/html; charset=utf-8"]
+
+
+@pytest.mark.django_db
 def test_head_is_counted_by_rules_for_get() -> None:
     RuleRow.objects.create(name="Reads", scope="attacks.rule", rate="1/min", methods="GET")
 
