@@ -185,7 +185,7 @@ def test_head_is_counted_where_get_is() -> None:
 
 @pytest.mark.django_db
 def test_a_refusal_does_not_read_an_endless_accept_field() -> None:
-    """It took a hundred times as long as the decision."""
+    """8 KB took Django 5 ms, more than all the rest of the refusal."""
 
     @ratelimit("attacks.accept", key="global", rate="0/min")
     def view(_request: HttpRequest) -> HttpResponse:
