@@ -17,7 +17,7 @@ VECTORS: list[dict[str, Any]] = json.loads(
 )
 
 # The same examples at every run, however slow the machine is.
-thorough = settings(max_examples=400, deadline=None, derandomize=True, database=None)
+thorough = settings(max_examples=250, deadline=None, derandomize=True, database=None)
 brief = settings(thorough, max_examples=150)
 
 # Counts above the limit occur when a limit is lowered.

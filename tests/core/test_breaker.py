@@ -4,6 +4,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis import Redis
 
 from django_slidinglimit.core.breaker import FIRST_PAUSE, LONGEST_PAUSE, Breaker, Failure
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
@@ -180,6 +181,37 @@ def test_100_threads_that_fail_together_open_it_once(
     assert all(isinstance(answer, StoreError) for answer in answers)
     assert len(changes) == 1
     assert breaker.retry_in_ms == FIRST_PAUSE * 1000
+
+
+def test_a_server_that_only_answers_readers_does_not_close_it(
+    breaker: Breaker, server: EmbeddedServer, seconds: Seconds, changes: list[Any]
+) -> None:
+    breaker.take(HITS)
+    with Redis.from_url(server.url) as client:
+        client.replicaof("127.0.0.1", 1)
+        fails(breaker)
+        for _ in range(3):
+            seconds.now += LONGEST_PAUSE
+            assert breaker.peek(HITS).allowed
+            assert breaker.run([("DBSIZE",)]) == [1]
+        assert len(changes) == 1
+        fails(breaker)
+        client.replicaof("NO", "ONE")
+        seconds.now += LONGEST_PAUSE
+        assert breaker.take(HITS).allowed
+    assert [change is None for change in changes] == [False, True]
+
+
+def test_what_only_reads_closes_it_after_a_failure_to_read(
+    breaker: Breaker, server: EmbeddedServer, seconds: Seconds, changes: list[Any]
+) -> None:
+    server.stop()
+    with pytest.raises(StoreError):
+        breaker.run([("PING",)])
+    server.start()
+    seconds.now += FIRST_PAUSE
+    assert breaker.run([("PING",)]) == [b"PONG"]
+    assert [change is None for change in changes] == [False, True]
 
 
 class Flaky(MemoryStore):

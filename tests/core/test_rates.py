@@ -199,6 +199,7 @@ def test_refuses_numbers_that_are_no_rate(limit: Any, window_ms: Any) -> None:
         (Rate(1, DAY), "1/day"),
         (Rate(1, 7 * DAY), "1/week"),
         (Rate(1, 36 * HOUR), "1/36h"),
+        (Rate(1, 1500), "1/1500ms"),  # for a log's reader: no such text is accepted
     ],
 )
 def test_is_written_in_its_greatest_unit(rate: Rate, text: str) -> None:

@@ -46,7 +46,7 @@ def sentinel_server(folder: Path, port: int, master_port: int, more: str = "") -
     config, run = folder / f"{port}.conf", folder / f"{port}.sh"
     config.write_text(
         f"sentinel monitor shop {LOCAL} {master_port} 1\n"
-        "sentinel down-after-milliseconds shop 300\n"
+        "sentinel down-after-milliseconds shop 10000\n"
         f"sentinel failover-timeout shop 3000\n{more}"
     )
     # A configuration comes before all options.

@@ -17,6 +17,7 @@ import pytest
 from redis import ConnectionPool, Redis
 from redis._parsers import _HiredisParser, _RESP2Parser
 
+from django_slidinglimit.core.breaker import Breaker
 from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.redis import MOST_CONNECTIONS, RedisStore, Wire, own_pool
@@ -157,7 +158,9 @@ def test_all_callers_of_a_hung_server_fail_in_time(start_server: StartServer) ->
 def test_who_accepts_and_never_answers_is_an_error_in_time(scheme: str, credentials: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        fails_in_time(store_at(f"{scheme}://{credentials}{address}/3"))
+        # Reading the system's certificates takes this process a while.
+        timeout = TIMEOUT if scheme == "redis" else 1.0
+        fails_in_time(store_at(f"{scheme}://{credentials}{address}/3", timeout))
 
 
 def test_who_does_not_accept_is_an_error_in_time() -> None:
@@ -231,26 +234,29 @@ def nonsense(command: Command) -> Iterator[bytes]:
     yield b"HTTP/1.1 400 Bad Request\r\n\r\n" if command[0].startswith(b"EVAL") else b"+OK\r\n"
 
 
-@pytest.mark.parametrize("answers", [silence, hang_up, hang_up_within_the_answer, nonsense])
-def test_what_may_have_been_executed_is_never_sent_again(answers: Any) -> None:
+@pytest.mark.parametrize(
+    ("answers", "timeout"),
+    [(silence, 1.0), (hang_up, 10.0), (hang_up_within_the_answer, 10.0), (nonsense, 10.0)],
+)
+def test_what_may_have_been_executed_is_never_sent_again(answers: Any, timeout: float) -> None:
     known: list[Command] = []
+    begun = time.monotonic()
     with peer(answers, known) as url:
-        fails_in_time(store_at(url))
-        begun = time.monotonic()
-        store = store_at(url)
         with pytest.raises(StoreError):
-            store.run([("EVAL", "return 1", 0)])
-        assert time.monotonic() - begun < IN_TIME
-    assert sorted(command[0] for command in known if command[0].startswith(b"EVAL")) == [
-        b"EVAL",
-        b"EVALSHA",
-    ]
+            store_at(url, timeout).take(HITS)
+        with pytest.raises(StoreError):
+            store_at(url, timeout).run([("EVAL", "return 1", 0)])
+    assert time.monotonic() - begun < 10
+    sent = [command[0] for command in known if command[0].startswith(b"EVAL")]
+    assert sent == [b"EVALSHA", b"EVAL"]
 
 
 def test_settings_that_would_retry_do_not() -> None:
     known: list[Command] = []
     with peer(silence, known) as url:
-        fails_in_time(store_at(f"{url}?retry_on_timeout=yes&socket_timeout=60&protocol=3"))
+        store = store_at(f"{url}?retry_on_timeout=yes&socket_timeout=60&protocol=3", timeout=1)
+        with pytest.raises(StoreError):
+            store.take(HITS)
     assert [command[0] for command in known if command[0].startswith(b"EVAL")] == [b"EVALSHA"]
 
 
@@ -330,6 +336,18 @@ def test_an_error_of_the_server_is_an_error_of_the_store(error: str) -> None:
 
     with peer(refuse) as url:
         fails_in_time(store_at(url))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["+OK", ":1", "*0", "*1\r\n:1", "*2\r\n:1\r\n:0", "*5" + "\r\n:1" * 5, "*3" + "\r\n+x" * 3],
+)
+def test_an_answer_that_makes_no_sense_is_an_error(reply: str) -> None:
+    def answer(command: Command) -> Iterator[bytes]:
+        yield f"{reply}\r\n".encode() if command[0] == b"EVALSHA" else b"+OK\r\n"
+
+    with peer(answer) as url, pytest.raises(StoreError, match="answer"):
+        store_at(url, timeout=5).take(HITS)
 
 
 def test_an_error_that_meets_every_command_is_an_error_of_the_store() -> None:
@@ -477,10 +495,11 @@ def test_300_threads_share_the_connections_and_all_are_answered(
     start_server: StartServer,
 ) -> None:
     server = start_server()
-    store = store_at(server.url, timeout=10)
-    answers = together(300, lambda: [store.take(HITS).allowed for _ in range(5)])
+    changes: list[StoreError | None] = []
+    breaker = Breaker(store_at(server.url, timeout=20), changes.append)
+    answers = together(300, lambda: [breaker.take(HITS).allowed for _ in range(5)])
     assert answers == [[True] * 5] * 300
-    assert counted(store) == 1500
+    assert changes == []
     with Redis.from_url(server.url) as client:
         info: Any = client.info()
         assert info["total_connections_received"] <= MOST_CONNECTIONS + 2
@@ -496,8 +515,8 @@ def test_who_found_no_free_connection_in_time_is_told_that_this_process_is_busy(
     busy = sum(isinstance(answer, StoreBusyError) for answer in answers)
     assert all(isinstance(answer, StoreError) for answer in answers)
     # Those who waited for a connection learned nothing about the server, even where they got one
-    # with no time left.
-    assert busy == 50
+    # with no time left. The others did.
+    assert 50 <= busy < len(answers)
 
 
 FORKING = """
