@@ -1,6 +1,8 @@
 """What a hostile client, a careless operator or a broken server once got out of it."""
 
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -227,3 +229,39 @@ def test_a_forged_reset_is_a_bad_request(target: str, confirmed: dict[str, str])
     asked = {"target": target, "from": "client", **confirmed}
     response = browser.post("/admin/django_slidinglimit/usage/reset/", asked)
     assert response.status_code == 400
+
+
+SLEEP = """
+local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end
+local due = now() + 20
+repeat until now() >= due
+return 1
+"""
+
+
+def test_a_crowd_within_the_process_is_served_in_turn_and_not_let_through(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes far longer than the timeout for all, and none waits while nobody is served."""
+    monkeypatch.setattr("django_slidinglimit.core.redis.MOST_CONNECTIONS", 2)
+    wire = Wire.from_url(redis_server.url, timeout=TIMEOUT)
+    answers = together(80, lambda: wire.run([("EVAL", SLEEP, 0)]))
+    assert answers == [[1]] * 80
+
+
+def test_whoever_queues_is_told_at_once_when_the_server_ceases_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("django_slidinglimit.core.redis.MOST_CONNECTIONS", 2)
+    with EmbeddedServer() as server:
+        wire = Wire.from_url(server.url, timeout=TIMEOUT)
+        [pid] = [info["process_id"] for info in [redis.Redis.from_url(server.url).info("server")]]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            answers = together(40, lambda: wire.run([("PING",)]))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert all(isinstance(answer, StoreError) for answer in answers)
+    # One after the other they would take 20 timeouts.
+    assert time.monotonic() - begun < 10 * TIMEOUT

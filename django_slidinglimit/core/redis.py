@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 # More than any sensible number of threads; a flood of greenlets must not open thousands.
 MOST_CONNECTIONS = 256
+# How long to queue for one of them while others are served, in timeouts.
+LONGEST_QUEUE = 20
 
 
 class Script:
@@ -163,6 +165,10 @@ class Wire:
         self._pool = pool
         self._timeout = timeout
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        # Only ever compared with themselves, to see whether something happens: a count that two
+        # threads raise at once may miss one.
+        self._served = 0
+        self._failed = 0
 
     @classmethod
     def from_url(cls, url: str, timeout: float = 0.1) -> Wire:
@@ -201,15 +207,15 @@ class Wire:
         return self._exchange(talk)
 
     def _exchange(self, talk: Callable[[Any], T]) -> T:
+        self._wait_for_turn()
         begun = time.monotonic()
-        waited = not self._free.acquire(blocking=False)
-        if waited and not self._free.acquire(timeout=self._timeout):
-            raise StoreBusyError(f"No free connection within {self._timeout} s.")
-        _patience.left = self._timeout - (time.monotonic() - begun if waited else 0)
+        _patience.left = self._timeout
         try:
             connection = self._pool.get_connection()  # replaces one that it finds dead
             try:
-                return talk(connection)
+                answer = talk(connection)
+                self._served += 1
+                return answer
             except BaseException:  # a reply may still come, or the master has moved
                 connection.disconnect()  # type: ignore[no-untyped-call]
                 raise
@@ -217,16 +223,35 @@ class Wire:
                 self._pool.release(connection)
         except Exception as exc:
             # Any failure of the wire is the store's: sockets, TLS, Sentinel, a credential provider.
-            # Save that the server had little time left to answer whoever waited for a connection,
-            # or was asked so late that most of the time went by in this process.
-            took = time.monotonic() - begun
-            busy = took >= (1 if waited else 2) * self._timeout
+            # Save that it was asked so late that most of the time went by in this process.
+            busy = time.monotonic() - begun >= 2 * self._timeout
             kind = StoreBusyError if busy else StoreError
+            self._failed += 1
             if not busy:  # what befell this connection may have befallen all that lie idle
                 self._pool.disconnect(inuse_connections=False)
             raise kind(f"{type(exc).__name__}: {exc}") from exc
         finally:
             self._free.release()
+
+    def _wait_for_turn(self) -> None:
+        """Wait for one of the connections, as long as others are served and none fails.
+
+        A crowd within this process is no reason to let it pass uncounted; a server that has ceased
+        to answer is one to tell all who wait at once.
+        """
+        if self._free.acquire(blocking=False):
+            return
+        failed, begun = self._failed, time.monotonic()
+        while True:
+            served = self._served
+            got_it = self._free.acquire(timeout=self._timeout)
+            late = time.monotonic() - begun >= LONGEST_QUEUE * self._timeout
+            if got_it and self._failed == failed:
+                return
+            if got_it:
+                self._free.release()
+            if got_it or late or self._served == served:
+                raise StoreBusyError(f"All {MOST_CONNECTIONS} connections are in use.")
 
 
 def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
