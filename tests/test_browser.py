@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connections as databases
 from django.test import Client as Browser
 from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
 from pytest_django import Settings
@@ -65,6 +66,7 @@ def page(
         tab.on("pageerror", lambda error: faults.append(str(error)))
         tab.on("console", lambda message: _note(message, faults))
         yield tab
+        databases.close_all()  # those opened beside Playwright's loop are its own
         browser.close()
     assert not faults
 
