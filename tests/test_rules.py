@@ -73,15 +73,20 @@ class TestRuleSet:
             {"path": "api/items/<int:pk>/"},
             {"path": "/api/*"},
             {"path": "*"},
-            {"path": "api"},
+            {"path": "/api"},
             {"path": "<slug:name>/"},
             {"path": "/"},
         )
         assert [r.pk for r in found.for_path("/api/items/7/", "GET")] == [1, 2, 3]
         assert [r.pk for r in found.for_path("/api/items/x/", "GET")] == [2, 3]
-        assert [r.pk for r in found.for_path("/api", "GET")] == [3, 4]
-        assert [r.pk for r in found.for_path("/api/", "GET")] == [2, 3, 5]
-        assert [r.pk for r in found.for_path("/", "GET")] == [3, 6]
+        assert [r.pk for r in found.for_path("/api", "GET")] == [4, 3]
+        assert [r.pk for r in found.for_path("/api/", "GET")] == [5, 2, 3]
+        assert [r.pk for r in found.for_path("/", "GET")] == [6, 3]
+
+    def test_gives_the_rules_of_a_view_by_its_name(self) -> None:
+        found = self.compiled({"path": "*"}, {"path": "api:list"}, {"path": "api:item"})
+        assert [r.pk for r in found.for_path("/x/", "GET", "api:item")] == [3, 1]
+        assert [r.pk for r in found.for_path("/api:item", "GET")] == [1]
 
     def test_gives_the_rules_that_cover_the_method(self) -> None:
         found = self.compiled(
