@@ -10,16 +10,13 @@ from . import clients, indexes, models
 from .core.decisions import Client, Rule
 from .core.rates import Rate
 from .overrides import Override, Overrides, Target
-from .paths import PathPattern
+from .paths import PathPattern, places_near
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .clients import Key
     from .overrides import Effect
-
-# Characters of a path by which patterns are looked up.
-DEEPEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class RuleSet:
     """All rules that are not off, for look-up by scope and by path."""
 
     scopes: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
-    # By `shelf`.
+    # By where `places_near` looks for them.
     paths: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
     # Rows that do not compile, and why: by what and which they are.
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -67,16 +64,19 @@ class RuleSet:
         """The rules of a scope that cover a method."""
         return [rule for rule in self.scopes.get(scope, ()) if rule.covers(method)]
 
-    def for_path(self, path: str, method: str) -> list[StoredRule]:
-        """The rules whose pattern matches a request's path and that cover a method."""
+    def for_path(self, path: str, method: str, view: str | None = None) -> list[StoredRule]:
+        """The rules whose pattern matches a request and that cover its method, narrowest first.
+
+        Args:
+            path: the request's `path_info`.
+            method: its method.
+            view: the name of the view that it was resolved to.
+        """
         if not self.paths:
             return []
-        return [
-            rule
-            for shelf in shelves(path)
-            for rule in self.paths.get(shelf, ())
-            if rule.path and rule.covers(method) and rule.path.matches(path)
-        ]
+        near = (rule for place in places_near(path, view) for rule in self.paths.get(place, ()))
+        found = [r for r in near if r.path and r.covers(method) and r.path.matches(path, view)]
+        return sorted(found, key=StoredRule.narrowness) if len(found) > 1 else found
 
     def changed(
         self,
@@ -100,31 +100,12 @@ class RuleSet:
         )
 
 
-def shelf(path: PathPattern) -> str:
-    """Where a pattern is kept: under the whole path, or under what it begins with to a slash."""
-    literal = path.literal
-    if literal == path.text.removeprefix("/") and len(literal) <= DEEPEST:
-        return literal
-    return literal[: literal.rfind("/", 0, DEEPEST) + 1]
-
-
-def shelves(path: str) -> Iterator[str]:
-    """Where patterns that match a request's path may be kept."""
-    path = path.removeprefix("/")
-    end = 0
-    while end != -1:
-        yield path[:end]
-        end = path.find("/", end, DEEPEST) + 1 or -1
-    if len(path) <= DEEPEST and not path.endswith("/"):
-        yield path
-
-
 def _by_scope(rules: Iterable[StoredRule]) -> Iterator[tuple[str, StoredRule]]:
     return ((rule.scope, rule) for rule in rules if rule.path is None)
 
 
 def _by_path(rules: Iterable[StoredRule]) -> Iterator[tuple[str, StoredRule]]:
-    return ((shelf(rule.path), rule) for rule in rules if rule.path is not None)
+    return ((rule.path.near, rule) for rule in rules if rule.path is not None)
 
 
 def _order(rule: StoredRule) -> tuple[str, int]:

@@ -16,8 +16,10 @@ from redis import Redis
 
 from django_slidinglimit import limiter
 from django_slidinglimit.keeper import Keeper
+from django_slidinglimit.loading import Loaded, load
 from django_slidinglimit.models import Rule
-from django_slidinglimit.rules import RuleSet, compile_set
+from django_slidinglimit.overrides import Overrides
+from django_slidinglimit.rules import RuleSet, compile_rule
 from example_project.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -59,9 +61,9 @@ def polling() -> Iterator[None]:
 class TestRuleSet:
     @staticmethod
     def compiled(*rows: dict[str, str]) -> RuleSet:
-        return compile_set(
-            Rule(**({"pk": pk, "rate": "5/min"} | row)) for pk, row in enumerate(rows, 1)
-        )
+        made = [Rule(**({"pk": pk, "rate": "5/min"} | row)) for pk, row in enumerate(rows, 1)]
+        new = [compile_rule(row) for row in made]
+        return RuleSet().changed((), new, Overrides(), {}, None, lambda: None)
 
     def test_gives_the_rules_of_a_scope(self) -> None:
         found = self.compiled({"scope": "a"}, {"scope": "b"}, {"scope": "a"}, {"path": "a"})
@@ -99,11 +101,12 @@ class TestRuleSet:
         assert [r.pk for r in found.for_scope("a", "PUT")] == [2]
         assert [r.pk for r in found.for_path("/a", "PUT")] == [4]
 
+    @pytest.mark.django_db
     @pytest.mark.parametrize(
         ("fields", "problem"),
         [
             ({"rate": "10/month"}, "month"),
-            ({"path": "<nonsense:x>/"}, "nonsense"),
+            ({"scope": "", "path": "<nonsense:x>/"}, "nonsense"),
             ({"methods": "FETCH"}, "FETCH"),
             ({"key": "nobody"}, "nobody"),
             ({"key": "broken"}, "not today"),
@@ -121,12 +124,14 @@ class TestRuleSet:
     ) -> None:
         (tmp_path / "broken_key.py").write_text("raise RuntimeError('not today')")
         monkeypatch.syspath_prepend(tmp_path)
+        bad = Rule.objects.create(**({"scope": "a", "name": "bad", "rate": "5/min"} | fields))
+        good = Rule.objects.create(scope="a", rate="5/min")
         with override_settings(SLIDINGLIMIT={"KEYS": {"broken": "broken_key.key"}}):
-            found = self.compiled({"scope": "a", "name": "bad"} | fields, {"scope": "a"})
-        assert [r.pk for r in found.for_scope("a", "GET")] == [2]
-        assert list(found.problems) == ["rule 1"]
-        assert "bad" in found.problems["rule 1"]
-        assert problem in found.problems["rule 1"]
+            found = load(Loaded(), None, lambda: None).set
+        assert [r.pk for r in found.for_scope("a", "GET")] == [good.pk]
+        assert list(found.problems) == [f"rule {bad.pk}"]
+        assert "bad" in found.problems[f"rule {bad.pk}"]
+        assert problem in found.problems[f"rule {bad.pk}"]
 
 
 class RulesInOrdinaryTests(TestCase):
