@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.models import CHANGE
 from django.core.exceptions import ImproperlyConfigured
-from django.db import router, transaction
+from django.db import transaction
 from django.forms import Script
 from django.utils import timezone
 from django.utils.html import escape, format_html
@@ -16,20 +16,24 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_slidinglimit import conf
-from django_slidinglimit.models import Rule
+from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.rules import compile_rule
 
+from .history import HistoryAdmin
+from .log import changed, database, lock, write
+from .seen import SeenForm
+from .states import state_of
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.contrib.admin.models import LogEntry
     from django.db.models import Field
     from django.forms import Field as FormField
     from django.forms import ModelForm
     from django.http import HttpRequest
 
     from django_slidinglimit.models import ToldQuerySet
-
-    ModelAdmin = admin.ModelAdmin[Rule]
-else:
-    ModelAdmin = admin.ModelAdmin
 
 WHAT_A_RULE_DOES = _(
     "Give either a scope or a path. An enforced rule of a scope replaces the rates that the code "
@@ -41,10 +45,19 @@ WHAT_A_RULE_DOES = _(
 BY_ADDRESS = ("ip", "user_or_ip")
 
 
-class RuleAdmin(ModelAdmin):
+class RuleAdmin(HistoryAdmin):
     """Rules, with what is wrong with those that do not compile."""
 
-    list_display = ("name", "place", "rate", "methods_shown", "key_shown", "in_force")
+    form = SeenForm
+    list_display = (
+        "name",
+        "place",
+        "rate",
+        "methods_shown",
+        "key_shown",
+        "in_force",
+        "last_changed",
+    )
     list_filter = ("mode", "when_down")
     search_fields = ("name", "description", "scope", "path", "key")
     actions = ("enforce", "observe", "switch_off")
@@ -74,7 +87,7 @@ class RuleAdmin(ModelAdmin):
             # Texts, not HTML: they speak of <name>.
             formfield.help_text = escape(formfield.help_text)
             if db_field.name == "rate":
-                formfield.widget.attrs.update(_echoes())
+                formfield.widget.attrs.update(rate_echoes())
             if db_field.name == "description":
                 formfield.widget.attrs["rows"] = 3
         return formfield
@@ -124,19 +137,29 @@ class RuleAdmin(ModelAdmin):
         self._switch(request, rules, Rule.Mode.OFF)
 
     def _switch(self, request: HttpRequest, rules: ToldQuerySet[Rule], mode: Rule.Mode) -> None:
-        with transaction.atomic(using=router.db_for_write(Rule)):
-            changed = list(rules.exclude(mode=mode))
-            found = Rule.objects.filter(pk__in=[rule.pk for rule in changed])
-            found.update(mode=mode, updated=timezone.now())
-            message = gettext("Set to %(mode)s.") % {"mode": mode.value}
-            LogEntry.objects.log_actions(cast("int", request.user.pk), changed, CHANGE, message)
-        count = len(changed)
+        with transaction.atomic(using=database()):
+            lock(rules)
+            found = list(rules.exclude(mode=mode))
+            before = [state_of(rule) for rule in found]
+            Rule.objects.filter(pk__in=[rule.pk for rule in found]).update(
+                mode=mode, updated=timezone.now()
+            )
+            for rule in found:
+                rule.mode = mode
+            entries = [(r, changed(r, was)) for r, was in zip(found, before, strict=True)]
+            write(request, CHANGE, entries)
+        count = len(found)
         told = ngettext(
             "%(count)d rule is now set to %(mode)s.",
             "%(count)d rules are now set to %(mode)s.",
             count,
         )
         self.message_user(request, told % {"count": count, "mode": mode.value}, messages.SUCCESS)
+
+    def log_deletions(self, request: HttpRequest, queryset: Iterable[Any]) -> list[LogEntry]:
+        """Also of the overrides that go with their rules."""
+        gone = [*queryset, *Override.objects.using(database()).filter(rule__in=queryset)]
+        return super().log_deletions(request, gone)
 
     def save_model(
         self, request: HttpRequest, obj: Rule, form: ModelForm[Rule], change: bool
@@ -159,7 +182,7 @@ def problem_of(rule: Rule) -> str:
     return ""
 
 
-def _echoes() -> dict[str, str]:
+def rate_echoes() -> dict[str, str]:
     """What rate.js says of a rate while it is typed."""
     echoes = {
         f"data-{unit}": gettext("{limit} requests in {seconds} s, about {rate} %(unit)s")
