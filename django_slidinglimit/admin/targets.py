@@ -96,6 +96,8 @@ class OverrideForm(SeenForm):
             if name in cleaned and not cleaned[name]:
                 self.add_error(name, gettext("Say which one."))
         if not cleaned.get("kind"):
+            if target is Target.CLIENT:
+                cleaned.pop("identity", None)  # of no kind, it means nothing
             return
         try:
             kind, _none = clients.settled(cleaned["kind"], "")

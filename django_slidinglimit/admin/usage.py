@@ -114,7 +114,7 @@ class UsageAdmin(ModelAdmin):
         if not request.user.has_perm(f"{self.opts.app_label}.add_override"):
             return ""
         try:
-            if clients.settled(*client) != client:
+            if clients.settled(*client) != client or not client.identity.isprintable():
                 return ""
         except ValueError:  # an address of the project's own making
             return ""
