@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from django.urls import URLResolver
 
     from .decorators import Limit
+    from .places import Place
 
 
 class Endpoint(NamedTuple):
@@ -73,6 +74,33 @@ def limits(view: Any, method: str | None = None) -> Iterator[Limit]:
     for name in dict.fromkeys(_handler(view, owner, each) for each in methods):
         yield from decorators.limits_of_method(owner, name)
         yield from decorators.limits_of(_behind_api_view(getattr(owner, name, None)))
+
+
+def throttle_places(match: ResolverMatch, request: Any) -> list[tuple[str, Place]]:
+    """What the throttles of a view ask of a request, if it is one of REST framework's.
+
+    Returns:
+        Places, each with the dotted path of its throttle.
+
+    Raises:
+        Whatever the view and its throttles raise.
+    """
+    owner, view = class_of(match.func), match.func
+    if not hasattr(owner, "throttle_classes"):
+        return []
+    from . import throttling  # needs DRF
+
+    made = owner(**getattr(view, "initkwargs", {}))
+    if actions := dict(getattr(view, "actions", None) or {}):
+        if "get" in actions:
+            actions.setdefault("head", actions["get"])
+        made.action_map = actions
+        for method, action in actions.items():
+            setattr(made, method, getattr(made, action))
+    made.setup(request, *match.args, **match.kwargs)
+    made.headers = {}
+    made.request = made.initialize_request(request, *match.args, **match.kwargs)
+    return throttling.places_of(made.request, made)
 
 
 def class_of(view: Any) -> Any:

@@ -56,36 +56,36 @@ class Files(ViewSet):
             self.throttle_scope = "site.write"
         return super().get_throttles()
 
-    def list(self, request: Request) -> Response:
+    def list(self, request: Request, branch: str) -> Response:
         return Response([])
 
     create = list  # noqa: A003
 
     @action(methods=["post"], detail=False, throttle_scope="site.upload")
-    def upload(self, request: Request) -> Response:
+    def upload(self, request: Request, branch: str) -> Response:
         return Response(status=201)
 
     @action(detail=False, throttle_scope="site.later", throttle_classes=[Burst, Scoped])
-    def later(self, request: Request) -> Response:
+    def later(self, request: Request, branch: str) -> Response:
         return Response([])
 
     @method_decorator(ratelimit("site.action", rate="6/min"))
     @action(detail=False, throttle_classes=[])
-    def decorated(self, request: Request) -> Response:
+    def decorated(self, request: Request, branch: str) -> Response:
         return Response([])
 
 
 class Plain(APIView):
     throttle_classes = (Nameless, Theirs)
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, branch: str) -> Response:
         return Response([])
 
 
 class Ruled(APIView):
     throttle_classes = (RuleThrottle,)
 
-    def get(self, request: Request, pk: int = 0) -> Response:
+    def get(self, request: Request, branch: str, pk: int) -> Response:
         return Response(pk)
 
     post = get
@@ -94,7 +94,7 @@ class Ruled(APIView):
 @api_view(["GET"])
 @throttle_classes([Burst])
 @ratelimit("site.function", key="ip", rate="5/min", method="GET")
-def function(request: Request) -> Response:
+def function(request: Request, branch: str) -> Response:
     return Response([])
 
 
@@ -134,7 +134,7 @@ api: list[Any] = [
 ]
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("api/<slug:version>/", include((api, "api"))),
+    path("api/<slug:branch>/", include((api, "api"))),
     path("login/", login, name="login"),
     path("bare/", bare),
     path("reports/", Reports.as_view(), name="reports"),

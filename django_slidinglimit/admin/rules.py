@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
@@ -9,8 +10,9 @@ from django.contrib.admin.models import CHANGE
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.forms import Script
+from django.urls import path
 from django.utils import timezone
-from django.utils.html import escape, format_html
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.text import Truncator
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -19,6 +21,8 @@ from django_slidinglimit import conf
 from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.rules import compile_rule
 
+from . import known
+from .explain import explain_view
 from .history import HistoryAdmin
 from .log import changed, database, lock, write
 from .seen import SeenForm
@@ -28,10 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django.contrib.admin.models import LogEntry
+    from django.contrib.admin.views.main import ChangeList
     from django.db.models import Field
     from django.forms import Field as FormField
     from django.forms import ModelForm
     from django.http import HttpRequest
+    from django.urls import URLPattern
 
     from django_slidinglimit.models import ToldQuerySet
 
@@ -40,7 +46,8 @@ WHAT_A_RULE_DOES = _(
     "sets there for the same key; with the key blank it replaces all of them. A rule with another "
     "key adds a limit to them. One that observes counts beside them and refuses nothing. Methods "
     "that the rule does not name keep the code's rates. Where several rules apply, all must admit. "
-    "A rule of a path adds a limit, too, and bites only in views that use RuleThrottle."
+    "A rule of a path adds a limit, too, and bites only in views that use RuleThrottle; it takes "
+    "the place of one with a wider path that counts the same clients over the same time."
 )
 BY_ADDRESS = ("ip", "user_or_ip")
 
@@ -86,11 +93,25 @@ class RuleAdmin(HistoryAdmin):
         if formfield is not None:
             # Texts, not HTML: they speak of <name>.
             formfield.help_text = escape(formfield.help_text)
+            if db_field.name in ("scope", "path"):
+                known.suggest(formfield, db_field.name)
             if db_field.name == "rate":
                 formfield.widget.attrs.update(rate_echoes())
             if db_field.name == "description":
                 formfield.widget.attrs["rows"] = 3
         return formfield
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(partial(explain_view, self))
+        return [
+            path("explain/", view, name="django_slidinglimit_rule_explain"),
+            *super().get_urls(),
+        ]
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        changelist = super().get_changelist_instance(request)
+        known.mark(changelist)
+        return changelist
 
     @admin.display(description=_("place"), ordering="scope")
     def place(self, rule: Rule) -> str:
@@ -122,7 +143,11 @@ class RuleAdmin(HistoryAdmin):
             Rule.Mode.OBSERVE: ("observed", gettext("only observed")),
             Rule.Mode.OFF: ("off", gettext("off")),
         }
-        return format_html('<span class="sl-state sl-{}">{}</span>', *states[Rule.Mode(rule.mode)])
+        marks = format_html_join(
+            "", '<span class="sl-mark">{}</span>', ((each,) for each in getattr(rule, "marks", ()))
+        )
+        state, words = states[Rule.Mode(rule.mode)]
+        return format_html('<span class="sl-state sl-{}">{}</span>{}', state, words, marks)
 
     @admin.action(description=_("Switch on: enforce selected rules"), permissions=("change",))
     def enforce(self, request: HttpRequest, rules: ToldQuerySet[Rule]) -> None:
