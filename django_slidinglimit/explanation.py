@@ -203,8 +203,10 @@ def _at(
     for one in asked:
         rule = stored.get(one.rule.id)
         yield _applying(where, place, one, rule, current)
-    for id_ in stored.keys() - {one.rule.id for one in asked}:
-        rule = stored[id_]
+    applying = {one.rule.id for one in asked}
+    for rule in stored.values():
+        if rule.rule.id in applying:
+            continue
         why = _why_not(rule, place, request, asked, stored)
         told.passed.append(Passed(rule.rule.name, str(rule.rule.rate), rule.pk, why))
     if own and not any(one.rule is own for one in asked):

@@ -272,3 +272,19 @@ def test_odd_identities_are_links_that_lead_to_their_page(page: Page) -> None:
         page.get_by_role("link", name=identity, exact=True).click()
         expect(page.locator(".sl-client-line code")).to_have_text(identity)
         expect(page.locator("[data-sl=used]")).to_have_text("1")
+
+
+@pytest.mark.urls("tests.scoped_site")
+def test_the_page_on_rules_works_by_keyboard_under_the_policy(page: Page) -> None:
+    Row.objects.create(name="Files", scope="site.list", rate="6/min")
+    Row.objects.create(name="Lost", scope="site.nowhere", rate="6/min")
+    page.goto("/admin/django_slidinglimit/rule/")
+    expect(page.locator(".sl-mark")).to_have_text("nothing in the code is known to have it")
+    page.get_by_role("link", name="Which rules apply?").click()
+    page.get_by_label("Path").fill("/api/v1/files/")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("row", name="Files 6/min")).to_contain_text("replaces the code's rate")
+    page.goto("/admin/django_slidinglimit/rule/add/")
+    assert page.get_by_label("Scope:").evaluate("(e) => e.list.options.length") > 5
+    page.get_by_text("Scopes in the code").click()
+    expect(page.get_by_text("Burst on tests.scoped_site.Files.later")).to_be_visible()

@@ -118,7 +118,7 @@ def explain_view(admin: ModelAdmin[Rule], request: HttpRequest) -> HttpResponse:
     """
     if not admin.has_view_permission(request):
         raise PermissionDenied
-    form = QuestionForm(request.GET if "path" in request.GET else None)
+    form = QuestionForm(request.GET if "path" in request.GET else None, label_suffix="")
     context: dict[str, Any] = {"form": form}
     if form.is_valid():
         told = explain(form.question())
