@@ -76,7 +76,7 @@ class Suggested(forms.TextInput):
 class TargetFilter(SimpleListFilter):
     """By whom they are for."""
 
-    title = _("for")
+    title = _("target")
     parameter_name = "for"
 
     def lookups(self, *_: Any) -> list[tuple[str, str]]:
@@ -126,7 +126,6 @@ class OverrideAdmin(HistoryAdmin):
         "whom",
         "rule_shown",
         "effect_shown",
-        "rate",
         "until",
         "reason",
         "created_by",
@@ -164,13 +163,16 @@ class OverrideAdmin(HistoryAdmin):
         )
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Who may only look sees the row's own fields, without the form's choice."""
-        found = super().get_fieldsets(request, obj)
-        if obj is None or self.has_change_permission(request, obj):
-            return found
-        (title, options), *rest = found
-        fields = tuple(name for name in options["fields"] if name != "target")
-        return [(title, {**options, "fields": fields}), *rest]
+        """A new row has no past yet; who may only look sees no choice but what was chosen."""
+        left_out: tuple[str, ...] = ()
+        if obj is None:
+            left_out = self.readonly_fields
+        elif not self.has_change_permission(request, obj):
+            left_out = ("target",)
+        return [
+            (title, {**options, "fields": [n for n in options["fields"] if n not in left_out]})
+            for title, options in super().get_fieldsets(request, obj)
+        ]
 
     def formfield_for_dbfield(
         self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any
@@ -233,19 +235,18 @@ class OverrideAdmin(HistoryAdmin):
     @admin.display(description=_("effect"), ordering="effect")
     def effect_shown(self, row: Override) -> str:
         words = {
-            Override.Effect.RATE: ("observed", gettext("another rate")),
+            Override.Effect.RATE: ("observed", row.rate),
             Override.Effect.EXEMPT: ("exempt", gettext("exempt")),
             Override.Effect.BLOCK: ("blocked", gettext("blocked")),
         }
-        known = words.get(row.effect)  # type: ignore[call-overload]
-        state, word = known or ("off", row.effect)
+        state, word = words[Override.Effect(row.effect)]
         return format_html('<span class="sl-state sl-{}">{}</span>', state, word)
 
     @admin.display(description=_("expires"), ordering="expires")
     def until(self, row: Override) -> str:
         if row.expires is None:
             return gettext("never")
-        shown = date_format(timezone.localtime(row.expires), "DATETIME_FORMAT")
+        shown = date_format(timezone.localtime(row.expires), "SHORT_DATETIME_FORMAT")
         if row.expires > timezone.now():
             return shown
         return format_html('{} <span class="sl-tag">{}</span>', shown, gettext("expired"))

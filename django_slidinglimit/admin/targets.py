@@ -68,6 +68,7 @@ class OverrideForm(SeenForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._client_before = (self.instance.kind, self.instance.identity)
         given = Override(kind=self.initial.get("kind") or "")
         given.identity = self.initial.get("identity") or ""
         given.network = self.initial.get("network") or ""
@@ -112,7 +113,7 @@ class OverrideForm(SeenForm):
         identity = cleaned.get("identity")
         if identity == "":
             self.add_error("identity", gettext("Say which one."))
-        elif identity and kind == "user" and identity != self.instance.identity:
+        elif identity and kind == "user" and (kind, identity) != self._client_before:
             try:
                 cleaned["identity"] = user_named(identity)
             except ValidationError as exc:
@@ -144,10 +145,10 @@ def user_named(text: str) -> str:
     if len(found) > 1:
         raise ValidationError(
             gettext(
-                "%(text)s is the name of one user (primary key %(key)s) and the primary key of "
-                "another (%(name)s). Write what stands in brackets."
+                "%(text)s is the name of one user and the primary key of another. Write the "
+                "primary key of the one, which is %(key)s, or the name of the other."
             ),
-            params={"text": text, "key": found[0].pk, "name": found[1].get_username()},
+            params={"text": text, "key": found[0].pk},
         )
     return str(found[0].pk)
 
