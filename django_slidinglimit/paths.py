@@ -45,6 +45,7 @@ class PathPattern:
             )
         self._beginning = beginning if star else None
         self._route = None
+        self._tail = route.rpartition(">")[2]  # plain text, and quicker to compare
         literal = beginning.partition("<")[0]
         if self.view is not None:
             if _NO_NAME.search(text):
@@ -74,7 +75,7 @@ class PathPattern:
         path = path.removeprefix("/")
         if self._route is None:
             return path.startswith(self._beginning or "")
-        return self._route.match(path) is not None
+        return path.endswith(self._tail) and self._route.match(path) is not None
 
     @staticmethod
     def _compile(text: str, route: str) -> RoutePattern:
