@@ -23,6 +23,7 @@ FORM = {
     "scope": "search",
     "rate": "100/min",
     "mode": "enforce",
+    "share": "100",
     "no_identity": "together",
     "when_down": "allow",
 }

@@ -25,6 +25,8 @@ from . import known
 from .explain import explain_view
 from .history import HistoryAdmin
 from .log import changed, database, lock, write
+from .preview import PreviewAdmin
+from .rollout import RolloutAdmin, force_of
 from .seen import SeenForm
 from .states import state_of
 
@@ -52,7 +54,7 @@ WHAT_A_RULE_DOES = _(
 BY_ADDRESS = ("ip", "user_or_ip")
 
 
-class RuleAdmin(HistoryAdmin):
+class RuleAdmin(RolloutAdmin, PreviewAdmin, HistoryAdmin):
     """Rules, with what is wrong with those that do not compile."""
 
     form = SeenForm
@@ -75,7 +77,7 @@ class RuleAdmin(HistoryAdmin):
     fieldsets = (
         (None, {"fields": ("name", "description")}),
         (_("Where"), {"fields": ("scope", "path", "methods"), "description": WHAT_A_RULE_DOES}),
-        (_("How much, for whom"), {"fields": ("rate", "key", "mode")}),
+        (_("How much, for whom"), {"fields": ("rate", "key", "mode", "share")}),
         (
             _("When something is missing"),
             {"fields": ("no_identity", "when_down", "created", "updated")},
@@ -83,8 +85,13 @@ class RuleAdmin(HistoryAdmin):
     )
 
     class Media:
-        css = {"all": ("django_slidinglimit/pages.css",)}  # noqa: RUF012
-        js = (Script("django_slidinglimit/rate.js", type="module"),)
+        css = {  # noqa: RUF012
+            "all": ("django_slidinglimit/pages.css", "django_slidinglimit/preview.css")
+        }
+        js = tuple(
+            Script(f"django_slidinglimit/{name}.js", type="module")
+            for name in ("rate", "rollout", "preview")
+        )
 
     def formfield_for_dbfield(
         self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any
@@ -138,16 +145,10 @@ class RuleAdmin(HistoryAdmin):
                 problem,
                 Truncator(problem).chars(60),
             )
-        states = {
-            Rule.Mode.ENFORCE: ("ok", gettext("enforced")),
-            Rule.Mode.OBSERVE: ("observed", gettext("only observed")),
-            Rule.Mode.OFF: ("off", gettext("off")),
-        }
         marks = format_html_join(
             "", '<span class="sl-mark">{}</span>', ((each,) for each in getattr(rule, "marks", ()))
         )
-        state, words = states[Rule.Mode(rule.mode)]
-        return format_html('<span class="sl-state sl-{}">{}</span>{}', state, words, marks)
+        return format_html("{}{}", force_of(rule), marks)
 
     @admin.action(description=_("Switch on: enforce selected rules"), permissions=("change",))
     def enforce(self, request: HttpRequest, rules: ToldQuerySet[Rule]) -> None:
