@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from html import unescape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -496,3 +497,13 @@ class TestPermissions:
         assert browser.get(OVERVIEW).status_code == 403
         url = reverse("admin:django_slidinglimit_rule_changelist")
         assert browser.get(url).status_code == 403
+
+
+def test_the_example_of_the_docs_blocks_an_address_for_an_hour() -> None:
+    page = Path(__file__).parents[1] / "docs" / "overrides.md"
+    [example] = re.findall(r"(?ms)^```python\n(.*?)^```$", page.read_text())
+    names: dict[str, Any] = {}
+    exec(example, names)
+    names["block_for_an_hour"]("::ffff:192.0.2.7")
+    assert ask(key="ip") == 0
+    assert ask(key="ip", address="192.0.2.8") == 1

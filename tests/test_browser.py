@@ -288,3 +288,32 @@ def test_the_page_on_rules_works_by_keyboard_under_the_policy(page: Page) -> Non
     assert page.get_by_label("Scope:").evaluate("(e) => e.list.options.length") > 5
     page.get_by_text("Scopes in the code").click()
     expect(page.get_by_text("Burst on tests.scoped_site.Files.later")).to_be_visible()
+
+
+def test_the_form_of_an_override_asks_only_for_what_its_choices_need(page: Page) -> None:
+    page.goto("/admin/django_slidinglimit/override/add/")
+    fields = {
+        name: page.locator(f"#id_{name}")
+        for name in ("kind", "identity", "group", "network", "rate")
+    }
+
+    def shown() -> set[str]:
+        return {name for name, field in fields.items() if field.is_visible()}
+
+    assert shown() == set()
+    for choice, asked in {
+        "a group of users": {"group"},
+        "a network of IP addresses": {"network"},
+        "requests that lack": {"kind"},
+        "everyone": set(),
+        "one client": {"kind", "identity"},
+    }.items():
+        page.get_by_label(choice).check()
+        assert shown() == asked
+    fields["kind"].fill("global")
+    page.get_by_label("another rate").check()
+    assert shown() == {"kind", "rate"}
+    page.get_by_label("block").check()
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".messagelist")).to_contain_text("block for global")
+    expect(page.get_by_role("row", name="all clients together")).to_contain_text("blocked")
