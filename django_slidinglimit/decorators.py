@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cache, wraps
 from inspect import isawaitable
@@ -192,9 +192,13 @@ def limits_of_method(owner: type, name: str) -> Iterator[Limit]:
     """The limits that a class's method has through method_decorator."""
     method: Any = getattr(owner, name, None)
     for attribute, limit in list(getattr(method, "__dict__", {}).items()):
-        if attribute.startswith(_LIMIT):
-            path = "" if limit.place.scope else viewnames.dotted_path(MethodType(method, owner))
-            yield limit.at(path) if path else limit
+        if not attribute.startswith(_LIMIT):
+            continue
+        if limit.place.scope:
+            yield limit
+        else:
+            with suppress(ImproperlyConfigured):  # no path of its own: each request raises this
+                yield limit.at(viewnames.dotted_path(MethodType(method, owner)))
 
 
 def _stack_of(view: Callable[..., Any]) -> _Stack | None:

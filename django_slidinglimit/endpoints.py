@@ -70,7 +70,7 @@ def limits(view: Any, method: str | None = None) -> Iterator[Limit]:
     if owner is None:
         return
     yield from decorators.limits_of_method(owner, "dispatch")
-    methods = [method] if method else [name.upper() for name in owner.http_method_names]
+    methods = [method] if method else getattr(owner, "http_method_names", ())
     for name in dict.fromkeys(_handler(view, owner, each) for each in methods):
         yield from decorators.limits_of_method(owner, name)
         yield from decorators.limits_of(_behind_api_view(getattr(owner, name, None)))

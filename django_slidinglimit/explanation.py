@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import unquote_to_bytes, urlencode
 
 from django.contrib.auth.models import AnonymousUser
 from django.core.handlers.wsgi import WSGIRequest
@@ -31,11 +32,15 @@ if TYPE_CHECKING:
     from .rules import RuleSet, StoredRule
 
 
+# What stands before the path of a whole URL.
+_HOST = re.compile("^https?://[^/?#]*")
+
+
 class Question(NamedTuple):
     """A request that somebody might send.
 
     Args:
-        path: its path, with the query if there is one.
+        path: its path, with the query if there is one, or its whole URL.
         method: its method.
         user: who is signed in; None: nobody.
         address: where it comes from.
@@ -130,15 +135,16 @@ def explain(question: Question) -> Explanation:
 
 
 def _request(question: Question) -> WSGIRequest:
-    path, _mark, query = question.path.partition("?")
+    path, _mark, query = _HOST.sub("", question.path).partition("#")[0].partition("?")
     kind, identity = question.client or ("", "")
     source, _colon, name = kind.partition(":")
     if source == "get":
         query = f"{query}&{urlencode({name: identity})}"
     environ = {
         "REQUEST_METHOD": question.method,
-        "PATH_INFO": f"/{path.removeprefix('/')}",
-        "QUERY_STRING": query,
+        # Bytes, as servers hand them on (PEP 3333).
+        "PATH_INFO": unquote_to_bytes(f"/{path.removeprefix('/')}").decode("latin-1"),
+        "QUERY_STRING": query.encode().decode("latin-1"),
         "REMOTE_ADDR": question.address,
         "SERVER_NAME": "localhost",
         "SERVER_PORT": "80",

@@ -32,7 +32,7 @@ class Throttled(NamedTuple):
 
 def throttles_of(view: Any) -> Iterator[Throttled]:
     """The throttles that a view made by as_view() names; its own `get_throttles` is not asked."""
-    kinds = _given(view, "throttle_classes") or ()
+    kinds = _kinds(view)
     left_to = {
         kind.scope_attr
         for kind in kinds
@@ -65,13 +65,16 @@ def declared() -> Iterator[tuple[str, bool]]:
 
 def unread_scope(view: Any) -> str:
     """The `throttle_scope` of a view none of whose throttles reads it; "" if one may."""
-    kinds = _given(view, "throttle_classes")
     own = getattr(getattr(view, "cls", None), "get_throttles", None)
-    if kinds is None or getattr(own, "__qualname__", "") != "APIView.get_throttles":
+    if getattr(own, "__qualname__", "") != "APIView.get_throttles":
         return ""
-    if any(hasattr(kind, "scope_attr") for kind in kinds):
+    if any(hasattr(kind, "scope_attr") for kind in _kinds(view)):
         return ""
     return _given(view, ScopedRateThrottle.scope_attr) or ""
+
+
+def _kinds(view: Any) -> list[type[Any]]:
+    return [kind for kind in _given(view, "throttle_classes") or () if isinstance(kind, type)]
 
 
 def _setting(name: str) -> Any:

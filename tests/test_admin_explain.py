@@ -78,6 +78,10 @@ class TestExplanation:
             ("/reports/", "POST", {"site.class": "50/day", f"{SITE}.Reports.post": "7/min"}),
             ("/nowhere/", "GET", {}),
             ("api/v1/plain/?page=2", "GET", {f"{SITE}.Nameless": "4/min"}),
+            ("https://example.org/api/v1/plain/?q=süß", "GET", {f"{SITE}.Nameless": "4/min"}),
+            ("/%61pi/v1/plain/", "GET", {f"{SITE}.Nameless": "4/min"}),
+            ("/日本/", "GET", {}),
+            ("//[", "GET", {}),
         ],
     )
     def test_the_codes_own_limits_are_found(

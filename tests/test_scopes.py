@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.test import override_settings
-from django.urls import resolve
+from django.urls import path, resolve
+from django.utils.decorators import method_decorator
+from django.views import View
+from rest_framework.views import APIView
 
 from django_slidinglimit import scopes
+from django_slidinglimit.decorators import ratelimit
 from django_slidinglimit.models import Rule
+from django_slidinglimit.throttling import RuleThrottle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,3 +153,31 @@ def test_rules_say_the_same_if_only_their_limits_differ(
 )
 def test_paths_are_the_same_whatever_the_leading_slash(paths: Any, double: bool) -> None:
     assert bool(scopes.doubles(Rule(path=path, rate="5/min") for path in paths)) is double
+
+
+def test_odd_views_are_passed_over() -> None:
+    @method_decorator(ratelimit(rate="5/min"), name="get")
+    class Local(View):
+        def get(self, request: object) -> None: ...
+
+    class NoViewAtAll:
+        pass
+
+    def claims(request: object) -> None: ...
+
+    claims.view_class = NoViewAtAll  # type: ignore[attr-defined]
+
+    class Partly(APIView):
+        throttle_classes = (partial(RuleThrottle), RuleThrottle)  # type: ignore[assignment]
+        throttle_scope = "site.declared"
+
+    views: list[Any] = [Local.as_view(), claims, Partly.as_view()]
+    urlpatterns[:] = [path("a/", view) for view in views]
+    with override_settings(ROOT_URLCONF=__name__):
+        assert (
+            "RuleThrottle on tests.test_scopes.test_odd_views_are_passed_over.<locals>.Partly",
+            False,
+        ) in uses("site.declared")
+
+
+urlpatterns: list[Any] = []
