@@ -23,7 +23,8 @@ def percent(part: int, whole: int) -> str:
     value = 100 * part / whole
     if 0 < value < 0.1:
         return _("under %s%%") % number_format(0.1, 1)
-    return f"{number_format(value, 1 if 0 < value < 9.95 else 0)}%"
+    places = 1 if 0 < value < 9.95 else 0
+    return f"{number_format(round(value, places), places)}%"  # by itself it would cut, not round
 
 
 def between(found: Range) -> str:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.http import Http404, HttpResponseNotAllowed
+from django.http import HttpResponseNotAllowed
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.cache import add_never_cache_headers
@@ -56,7 +56,7 @@ class PreviewAdmin(ModelAdmin):
         view = self.admin_site.admin_view(self.preview_view)
         return [
             path("preview/", view, name=NAME),
-            path("<path:object_id>/preview/", view, name=NAME),
+            path("<int:pk>/preview/", view, name=NAME),
             *super().get_urls(),
         ]
 
@@ -65,7 +65,7 @@ class PreviewAdmin(ModelAdmin):
     ) -> HttpResponse:
         row = kwargs.get("obj")
         if self.may_preview(request, row):
-            of_row = [] if row is None else [quote(row.pk)]
+            of_row = [] if row is None else [row.pk]
             context["preview_url"] = reverse(
                 f"admin:{NAME}", args=of_row, current_app=self.admin_site.name
             )
@@ -77,17 +77,15 @@ class PreviewAdmin(ModelAdmin):
             return self.has_add_permission(request)
         return self.has_change_permission(request, row)
 
-    def preview_view(self, request: HttpRequest, object_id: str | None = None) -> HttpResponse:
+    def preview_view(self, request: HttpRequest, pk: int | None = None) -> HttpResponse:
         """What the rule that stands in the form would have done; saves nothing."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         if not (self.has_change_permission(request) or self.has_add_permission(request)):
             raise PermissionDenied
         row = None
-        if object_id is not None:
-            row = self.get_queryset(request).filter(pk=unquote(object_id)).first()
-            if row is None:
-                raise Http404
+        if pk is not None:
+            row = get_object_or_404(self.get_queryset(request), pk=pk)
         if not self.may_preview(request, row):
             raise PermissionDenied
         fragment = "fragment" in request.GET
