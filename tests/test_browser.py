@@ -17,8 +17,10 @@ from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.window import Reading
 from django_slidinglimit.models import Rule as Row
+from django_slidinglimit.rules import compile_rule
 from django_slidinglimit.usage import recorder
 from tests.conftest import missing
+from tests.recorded import record
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin_site")]
 
@@ -317,3 +319,43 @@ def test_the_form_of_an_override_asks_only_for_what_its_choices_need(page: Page)
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator(".messagelist")).to_contain_text("block for global")
     expect(page.get_by_role("row", name="all clients together")).to_contain_text("blocked")
+
+
+def test_the_preview_stands_on_the_form_and_is_asked_anew(page: Page) -> None:
+    row = Row.objects.create(name="Search", scope="search", rate="100/min")
+    for number in range(3):
+        record(compile_rule(row).rule, Client("user", str(number)), 4 * number + 2, ago=5)
+    page.goto(f"/admin/django_slidinglimit/rule/{row.pk}/change/")
+    region = page.get_by_role("region", name="Preview")
+    expect(region).to_be_hidden()
+    page.get_by_label("Rate:").fill("5/min")
+    page.get_by_role("button", name="Preview").press("Enter")
+    expect(region).to_contain_text("5/min would have refused 6 of 18 requests")
+    expect(region.get_by_role("img", name="Clients and the limit of 5/min")).to_be_visible()
+    expect(region.get_by_role("table", name="Most affected").get_by_role("row")).to_have_count(3)
+    changed = page.get_by_role("status").filter(has_text="The form has changed since")
+    expect(changed).to_be_hidden()
+    page.get_by_label("Rate:").fill("8/min")
+    expect(changed).to_be_visible()
+    page.get_by_role("button", name="Preview").click()
+    expect(region).to_contain_text("8/min would have refused 2 of 18 requests")
+    expect(changed).to_be_hidden()
+    page.get_by_label("Rate:").fill("8/moon")
+    page.get_by_role("button", name="Preview").click()
+    expect(region).to_contain_text("'moon' in '8/moon' is not a unit")
+    assert page.url.endswith(f"/rule/{row.pk}/change/")
+    User.objects.update(is_superuser=False)
+    page.get_by_role("button", name="Preview").click()
+    expect(region).to_contain_text("You are signed out, or may not do this any more.")
+    row.refresh_from_db()
+    assert row.rate == "100/min"
+
+
+def test_the_share_is_asked_for_where_a_rule_enforces_alone(page: Page) -> None:
+    page.goto("/admin/django_slidinglimit/rule/add/")
+    share = page.get_by_label("Enforced for:")
+    expect(page.get_by_label("Mode:")).to_have_value("observe")
+    expect(share).to_be_hidden()
+    page.get_by_label("Mode:").select_option("enforce")
+    expect(share).to_be_visible()
+    expect(share).to_have_value("100")
