@@ -120,6 +120,18 @@ def test_a_deletion_keeps_what_was_deleted_and_the_overrides_that_went_along(
     assert message["was"]["rate"] == "100/min"
 
 
+def test_the_list_tells_when_a_row_was_changed_and_by_whom_if_it_was_here(
+    admin_client: Browser,
+) -> None:
+    rule = search()
+    assert " by admin" not in text_of(admin_client.get(RULES))
+    form = opened(admin_client, rule)
+    admin_client.post(page_of("change", rule), form | {"rate": "50/min"})
+    assert " by admin" in text_of(admin_client.get(RULES))
+    Rule.objects.get().save()  # by code
+    assert " by admin" not in text_of(admin_client.get(RULES))
+
+
 class TestRestore:
     def test_an_earlier_state_comes_back_after_a_question(self, admin_client: Browser) -> None:
         rule = search()
@@ -244,6 +256,17 @@ class TestTwoPeople:
             told = text_of(admin_client.post(page_of("change", rule), data))
             assert "does not tell what it began from" in told
         assert Rule.objects.get().rate == "100/min"
+
+    def test_a_form_that_makes_up_what_it_began_from_saves_nothing(
+        self, admin_client: Browser
+    ) -> None:
+        row = Override.objects.create(effect="rate", rate="5/min")
+        made_up = {"rule": "x", "group": "9" * 30, "expires": "soon", "rate": "y" * 500}
+        data = opened(admin_client, row) | {"rate": "6/min", "seen": json.dumps(made_up)}
+        told = text_of(admin_client.post(page_of("change", row), data))
+        assert "rule: x → blank; " in told
+        assert "expires: soon → blank; " in told or "expires: soon → blank." in told
+        assert Override.objects.get().rate == "5/min"
 
     @pytest.mark.django_db(transaction=True)
     def test_of_many_at_once_one_saves_and_the_others_are_told(self, admin_user: User) -> None:

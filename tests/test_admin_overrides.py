@@ -23,7 +23,7 @@ from django_slidinglimit.usage import recorder
 from tests.test_reader import ODD
 
 if TYPE_CHECKING:
-    from pytest_django import DjangoAssertNumQueries
+    from pytest_django import DjangoAssertNumQueries, Settings
 
 pytestmark = pytest.mark.django_db
 
@@ -285,6 +285,16 @@ class TestList:
         row = Override.objects.create(kind="ip", identity="2001:db8::/64", effect="block")
         found = admin_client.get(LIST, {"q": "2001:db8::7"}).context["cl"].result_list
         assert list(found) == [row]
+
+    def test_it_works_without_time_zones(self, admin_client: Browser, settings: Settings) -> None:
+        settings.USE_TZ = False
+        row = Override.objects.create(effect="block", expires=timezone.now() - timedelta(hours=1))
+        assert "expired" in text_of(admin_client.get(LIST))
+        later = {"expires_0": "2126-01-01", "expires_1": "00:00"}
+        data = {k: v for k, v in filled_in(admin_client.get(change_page(row))).items() if v}
+        assert admin_client.post(change_page(row), data | later).status_code == 302
+        url = reverse("admin:django_slidinglimit_override_history", args=[row.pk])
+        assert "Jan. 1, 2126, midnight" in text_of(admin_client.get(url))
 
     def test_it_takes_no_query_a_row(
         self,

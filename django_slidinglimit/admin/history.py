@@ -14,8 +14,6 @@ from django.db import transaction
 from django.http import Http404, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
-from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -32,7 +30,7 @@ from .log import (
     values,
     write,
 )
-from .states import Difference, State, differences, loads, put, state_of
+from .states import Difference, State, differences, loads, put, shown_time, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,9 +63,9 @@ class HistoryAdmin(ModelAdmin):
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Any | None:
         """Read a row; who is about to write it finds it locked until then."""
-        if request.method == "POST" and from_field is None:
+        if request.method == "POST":
             try:
-                lock(self.get_queryset(request).filter(pk=object_id))
+                lock(self.get_queryset(request).filter(**{from_field or "pk": object_id}))
             except (ValueError, ValidationError):
                 return None
         return super().get_object(request, object_id, from_field)
@@ -92,8 +90,8 @@ class HistoryAdmin(ModelAdmin):
     def last_changed(self, row: Any) -> str:
         """When a row was changed, and by whom if it was here."""
         entry = getattr(row, "last_entry", None)
-        when = date_format(timezone.localtime(row.updated), "SHORT_DATETIME_FORMAT")
-        if entry is None:
+        when = shown_time(row.updated, "SHORT_DATETIME_FORMAT")
+        if entry is None or entry.action_time < row.updated:  # by code, since
             return when
         return _("%(when)s by %(who)s") % {"when": when, "who": entry.user.get_username()}
 
@@ -103,7 +101,9 @@ class HistoryAdmin(ModelAdmin):
         """The list; who may do nothing with its rows is told so, instead of "no action"."""
         if request.method == "POST":
             actions = self.get_actions(request)
-            if request.POST.get("action", "") not in (["", *actions] if actions else ()):
+            if request.POST.get("action", "") not in ("", *actions):
+                raise PermissionDenied
+            if not actions and not self.has_change_permission(request):
                 raise PermissionDenied
         return super().changelist_view(request, extra_context)
 

@@ -11,7 +11,6 @@ from django.contrib.auth import get_user_model
 from django.db import models, transaction
 from django.forms import Script
 from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -24,7 +23,7 @@ from .history import HistoryAdmin
 from .log import changed, database, lock, write
 from .rows import people
 from .rules import rate_echoes
-from .states import state_of
+from .states import shown_time, state_of
 from .targets import OverrideForm, Target, in_words, target_of
 
 if TYPE_CHECKING:
@@ -246,7 +245,7 @@ class OverrideAdmin(HistoryAdmin):
     def until(self, row: Override) -> str:
         if row.expires is None:
             return gettext("never")
-        shown = date_format(timezone.localtime(row.expires), "SHORT_DATETIME_FORMAT")
+        shown = shown_time(row.expires, "SHORT_DATETIME_FORMAT")
         if row.expires > timezone.now():
             return shown
         return format_html('{} <span class="sl-tag">{}</span>', shown, gettext("expired"))
@@ -254,7 +253,7 @@ class OverrideAdmin(HistoryAdmin):
     @admin.action(description=_("End selected overrides now"), permissions=("change",))
     def end(self, request: HttpRequest, overrides: ToldQuerySet[Override]) -> None:
         """Have them expire now; unlike a deletion it leaves them in the list."""
-        now = timezone.now()
+        now = timezone.now().replace(microsecond=0)  # as precise as the form
         with transaction.atomic(using=database()):
             lock(overrides)
             found = list(overrides.exclude(expires__lte=now))

@@ -88,6 +88,11 @@ def differences(model: type[Model], before: State, after: State) -> list[Differe
     ]
 
 
+def shown_time(when: datetime, form: str = "DATETIME_FORMAT") -> str:
+    """A time as people here read it; with USE_TZ off it is in their zone already."""
+    return date_format(timezone.localtime(when) if timezone.is_aware(when) else when, form)
+
+
 def _fields(model: type[Model]) -> Iterator[Field[Any, Any]]:
     return (f for f in model._meta.concrete_fields if f.editable and not f.primary_key)
 
@@ -102,11 +107,12 @@ def _text(field: Field[Any, Any], row: Model) -> str | None:
 def _shown(field: Field[Any, Any], text: str | None) -> str:
     if not text:
         return _("blank")
-    if isinstance(field, ForeignKey):
-        found = field.related_model._base_manager.filter(pk=text).first()
-        return str(found) if found else f"#{text}"
-    if isinstance(field, DateTimeField):
-        value = field.to_python(text)
-        shown = timezone.localtime(value) if timezone.is_aware(value) else value
-        return date_format(shown, "DATETIME_FORMAT")
+    try:
+        if isinstance(field, ForeignKey):
+            found = field.related_model._base_manager.filter(pk=text).first()
+            return str(found) if found else f"#{text}"
+        if isinstance(field, DateTimeField):
+            return shown_time(field.to_python(text))
+    except (ValueError, ValidationError):  # no value of the field
+        pass
     return Truncator(text).chars(LONGEST_SHOWN)
