@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from django.apps import apps
 from django.conf import settings
 from django.core.cache import DEFAULT_CACHE_ALIAS, caches
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
+from django.db import DatabaseError, router
 from django.urls import get_resolver
 
-from . import clients, conf, connections, decorators
+from . import clients, conf, connections, decorators, endpoints, scopes
 from .core.rates import Rate
 from .errors import SettingError
+from .models import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 # Each part of SLIDINGLIMIT: the id of its error, and what to do. "" is the setting itself.
 PARTS = {
@@ -48,8 +51,9 @@ UNKNOWN = ("E014", "Correct its spelling, or take it out.")
 def register_all() -> None:
     """Register the checks; called when the app is ready."""
     checks = (check_setting, check_database, check_proxies, check_decorators, check_throttles)
-    for check in checks:
+    for check in (*checks, check_scopes):
         register(check, "slidinglimit")
+    register(check_rules, "slidinglimit", Tags.database)
 
 
 def check_setting(**_: Any) -> list[CheckMessage]:
@@ -118,6 +122,89 @@ def check_throttles(**options: Any) -> list[CheckMessage]:
     from . import throttling  # needs DRF
 
     return [*throttling.check_throttles(**options), *_rate_problems()]
+
+
+def check_scopes(**_options: Any) -> list[CheckMessage]:
+    """Views whose scope is nowhere declared, or read by no throttle: neither may mean no limit."""
+    found = list(endpoints.endpoints())
+    if sys.modules.get("rest_framework") is None:  # to have a view of its is to have imported it
+        return []
+    from . import throttled
+
+    undeclared = {
+        f"{endpoint}: {each.problem}"
+        for endpoint in found
+        for each in throttled.throttles_of(endpoint.view)
+        if each.problem
+    }
+    unread = {
+        f"{endpoint} has the throttle_scope {scope!r}, and none of its throttles reads it."
+        for endpoint in found
+        if (scope := throttled.unread_scope(endpoint.view))
+    }
+    return [
+        *(
+            Error(
+                problem,
+                hint="Correct the scope, or declare it in DEFAULT_THROTTLE_RATES. Until then each "
+                "request to the view raises this error.",
+                id="slidinglimit.E016",
+            )
+            for problem in sorted(undeclared)
+        ),
+        *(
+            CheckWarning(
+                problem,
+                hint="Add ScopedRateThrottle or RuleThrottle of django_slidinglimit.throttling to "
+                "its throttle_classes; without, the scope limits nothing.",
+                id="slidinglimit.W004",
+            )
+            for problem in sorted(unread)
+        ),
+    ]
+
+
+def check_rules(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Rules that bite nowhere or say the same as others, and scopes that lack one.
+
+    Reads the database, so that it runs with `check --database` and `migrate` alone.
+    """
+    if router.db_for_read(Rule) not in (databases or ()):
+        return []
+    try:
+        rules = list(Rule.objects.all())
+    except DatabaseError:  # not migrated yet, or away
+        return []
+    survey = scopes.survey()
+    return [
+        *(
+            CheckWarning(
+                f"The rule {rule} (primary key {rule.pk}) is for {rule.scope or rule.path!r}, "
+                "which nothing in the code is known to have: it limits nothing.",
+                hint="Correct or delete it. (A scope that only limiter.check names is not known.)",
+                id="slidinglimit.W005",
+            )
+            for rule in rules
+            if survey.lacks(rule)
+        ),
+        *(
+            CheckWarning(
+                f"The scope {scope!r} has no limit: neither a rate in the code nor a rule.",
+                hint="Add a rule in the admin, or a rate. Used by: "
+                f"{', '.join(use.where for use in survey.scopes[scope])}.",
+                id="slidinglimit.W006",
+            )
+            for scope in survey.unlimited(rules)
+        ),
+        *(
+            CheckWarning(
+                f"Rules say the same: {' and '.join(f'{r} ({r.pk}, {r.rate})' for r in group)}.",
+                hint="All of them must admit, so only the lowest rate matters: keep that one.",
+                id="slidinglimit.W007",
+            )
+            for group in scopes.doubles(rules)
+        ),
+    ]
 
 
 def _cache_problems(settled: conf.Conf) -> Iterator[SettingError]:

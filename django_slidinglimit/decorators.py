@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cache, wraps
 from inspect import isawaitable
+from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import ref
 
@@ -40,6 +41,8 @@ own_keys: set[str] = set()
 _MARK = "_slidinglimit_mark"
 # Where the function comes from that method_decorator tries decorators on, and never calls.
 _DUMMY = "django.utils.decorators"
+# It copies that function's attributes to the method: those that begin so hold the method's limits.
+_LIMIT = "_slidinglimit_limit_"
 
 
 def ratelimit(
@@ -94,7 +97,7 @@ def ratelimit(
             observe=not block,
             cost=1 if callable(cost) else cost,
         )
-        limit = _Limit(place, rate if callable(rate) else None, cost if callable(cost) else None)
+        limit = Limit(place, rate if callable(rate) else None, cost if callable(cost) else None)
     if name is not None:
         scopes.add(name)
 
@@ -102,6 +105,7 @@ def ratelimit(
         if isinstance(view, type):
             raise TypeError('On a class, write @method_decorator(ratelimit(...), name="dispatch").')
         if view.__module__ == _DUMMY:
+            setattr(view, f"{_LIMIT}{id(limit)}", limit)
             return view
         below = _stack_of(view)
         inner = below.view if below else view
@@ -115,14 +119,14 @@ def ratelimit(
     return decorate
 
 
-class _Limit(NamedTuple):
+class Limit(NamedTuple):
     """One `ratelimit(...)`: its place, and the callables that complete it for a request."""
 
     place: Place
     rate: RateFunction | None
     cost: CostFunction | None
 
-    def at(self, scope: str) -> _Limit:
+    def at(self, scope: str) -> Limit:
         """The same for a view by its dotted path."""
         scopes.add(scope)
         return self._replace(place=replace(self.place, scope=scope))
@@ -150,7 +154,7 @@ class _Stack(NamedTuple):
     """Limits that stand directly on one another, outermost first, and the view below them."""
 
     view: Callable[..., Any]
-    limits: tuple[_Limit, ...]
+    limits: tuple[Limit, ...]
 
     def ask(self, request: Any, walk: Walk) -> HttpResponse | None:
         """Decide on a request and tell it; the response if it is refused."""
@@ -171,6 +175,30 @@ class _Mark(NamedTuple):
 
     wrapper: ref[Callable[..., Any]]
     stack: _Stack
+
+
+def limits_of(view: Any) -> Iterator[Limit]:
+    """The limits of a function view, outermost first; other decorators may stand between."""
+    while view is not None:
+        stack = _stack_of(view)
+        if stack is not None:
+            yield from stack.limits
+            view = stack.view
+        else:
+            view = getattr(view, "__wrapped__", None)
+
+
+def limits_of_method(owner: type, name: str) -> Iterator[Limit]:
+    """The limits that a class's method has through method_decorator."""
+    method: Any = getattr(owner, name, None)
+    for attribute, limit in list(getattr(method, "__dict__", {}).items()):
+        if not attribute.startswith(_LIMIT):
+            continue
+        if limit.place.scope:
+            yield limit
+        else:
+            with suppress(ImproperlyConfigured):  # no path of its own: each request raises this
+                yield limit.at(viewnames.dotted_path(MethodType(method, owner)))
 
 
 def _stack_of(view: Callable[..., Any]) -> _Stack | None:

@@ -3,6 +3,9 @@
 A change in the database sets a fresh random token in Redis; every process looks at it now and then
 from a thread of its own and loads the rows anew when it differs. The request path makes no database
 query and takes no lock, unless the last look is over a second old (a process that was idle).
+
+Loading gives way: Python runs one thread at a time, and takes it from one that computes after 5 ms
+only, each time another wants it. So the thread sleeps after each half a millisecond.
 """
 
 from __future__ import annotations
@@ -12,15 +15,20 @@ import os
 import secrets
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
 from django.db import connections as databases
 from django.db import transaction
 
-from . import conf, connections, rules
+from . import conf, connections, loading
 from .core.stores import StoreError
-from .rules import RuleSet
+from .loading import Loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .rules import RuleSet
 
 logger = logging.getLogger("django_slidinglimit")
 
@@ -28,31 +36,41 @@ logger = logging.getLogger("django_slidinglimit")
 OLDEST_LOOK = 1.0
 # Rows are loaded after so many seconds even if the token is the same: raw SQL sets none.
 RELOAD = 60.0
+# While rows are loaded: seconds of work, and of sleep after them.
+SLICE = 0.0005
+BREAK = 0.001
 
 
 class Keeper:
     """Holds this process's rule set and keeps it fresh."""
 
-    def __init__(self) -> None:
-        self.rules = RuleSet()
+    def __init__(self, loaded: Loaded | None = None) -> None:
+        self.loaded = loaded or Loaded()
         self.error: Exception | None = None  # why the last load failed
-        self._loaded: float | None = None
+        self._due = float("-inf")  # when rows are loaded whatever the token says
         self._looked = float("-inf")  # when the last finished look began
-        self._not_before = float("-inf")  # looks that began earlier are too old: a local edit
+        self._kept = float("-inf")  # when the set was last known to be kept up
+        self._edit = threading.local()  # when a thread made its last edit
         self._give_up_until = float("-inf")
         self._dirty = False  # rows may have changed, whatever the token says
         self._untold = False  # Redis is not told yet of a change made here
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._turn = threading.Condition()
+        self._since = 0.0  # when the loading thread slept last
+
+    @property
+    def rules(self) -> RuleSet:
+        """The rules as they were loaded last."""
+        return self.loaded.set
 
     def current(self) -> RuleSet:
         """The rules to decide by now."""
         if conf.current().RULES_POLL == 0 or not connections.is_shared():
-            self._load(None)
+            self._load(None, _go_on)
         elif not self._is_fresh():
             self._catch_up()
-        return self.rules
+        return self.loaded.set
 
     def expire(self) -> None:
         """Have the next look load the rows."""
@@ -61,7 +79,7 @@ class Keeper:
     def publish(self) -> None:
         """Tell every process that the rules have changed; made up for if Redis is away."""
         self.expire()
-        self._not_before = time.monotonic()  # the next decision here looks first
+        self._edit.made = time.monotonic()
         try:
             self._tell()
         except StoreError:  # the breaker has told of it
@@ -86,30 +104,30 @@ class Keeper:
             token = connections.store().run([("GET", token_key())])[0]
         except StoreError:
             self._untold |= untold
-        due = self._loaded is None or began - self._loaded >= RELOAD
-        if due or self._dirty or token != self.rules.token:
+        if self._dirty or token != self.rules.token or began >= self._due:
             self._dirty = False
-            if self._load(token):
-                self._loaded = began
+            if self._load(token, self._give_way):
+                self._due = began + RELOAD
             else:
                 self._dirty = True
         with self._turn:
             self._looked = began
+            self._kept = max(self._kept, began)
             self._turn.notify_all()
 
     def _tell(self) -> None:
         connections.store().run([("SET", token_key(), secrets.token_hex(8))])
 
-    def _load(self, token: bytes | None) -> bool:
+    def _load(self, token: bytes | None, pause: Callable[[], None]) -> bool:
         try:
-            loaded = rules.load(token)
+            loaded = loading.load(self.loaded, token, pause)
         except Exception as exc:  # whatever the database does, the last good set serves
             self._load_failed(exc)
             return False
         self._load_failed(None)
-        for which, problem in loaded.problems.items() - self.rules.problems.items():
+        for which, problem in loaded.set.problems.items() - self.rules.problems.items():
             logger.error("The %s is left out: %s", which, problem)
-        self.rules = loaded
+        self.loaded = loaded
         return True
 
     def _load_failed(self, error: Exception | None) -> None:
@@ -120,8 +138,19 @@ class Keeper:
                 logger.error("The rules cannot be loaded, the last good set serves: %s", error)
         self.error = error
 
+    def _give_way(self) -> None:
+        """Let the threads of requests run; if they wait for this load anyway, be done with it."""
+        now = time.monotonic()
+        if now - self._kept <= OLDEST_LOOK:
+            self._kept = now  # however long it takes, nobody waits
+            if now - self._since >= SLICE:
+                time.sleep(BREAK)
+                self._since = time.monotonic()
+
     def _is_fresh(self) -> bool:
-        return self._looked > self._not_before and time.monotonic() - self._looked <= OLDEST_LOOK
+        """Whether the set is kept up, and has what this very thread has edited."""
+        edited = getattr(self._edit, "made", float("-inf"))
+        return self._looked > edited and time.monotonic() - self._kept <= OLDEST_LOOK
 
     def _catch_up(self) -> None:
         if time.monotonic() < self._give_up_until:
@@ -146,6 +175,7 @@ class Keeper:
         me = threading.current_thread()
         pause = OLDEST_LOOK
         while me is self._thread:
+            began = time.monotonic()
             try:
                 self._wake.clear()
                 self.look()
@@ -154,7 +184,12 @@ class Keeper:
                 logger.exception("Looking for changed rules failed.")
             finally:
                 databases.close_all()  # this thread's own
-            self._wake.wait(pause)
+            # Looks begin so far apart, unless one takes nearly as long.
+            self._wake.wait(max(began + pause - time.monotonic(), pause / 5))
+
+
+def _go_on() -> None:
+    """No pause: the one thread that would run is the one that loads."""
 
 
 _keeper = Keeper()
@@ -168,6 +203,11 @@ def current() -> RuleSet:
 def stop() -> None:
     """End the thread; the next decision starts another."""
     _keeper.stop()
+
+
+def failure() -> Exception | None:
+    """Why this process could not load the rules when it last tried; None: it could."""
+    return _keeper.error
 
 
 def token_key() -> str:
@@ -187,7 +227,7 @@ def publish_on_commit(*, using: str | None = None, **_: Any) -> None:
     Each change has a publication of its own: one flag for a whole transaction would be lost with a
     savepoint that is rolled back.
     """
-    transaction.on_commit(publish, using=using or rules.database(), robust=True)
+    transaction.on_commit(publish, using=using or loading.database(), robust=True)
 
 
 def expire_when_back(*, error: StoreError | None, **_: Any) -> None:
@@ -199,13 +239,12 @@ def expire_when_back(*, error: StoreError | None, **_: Any) -> None:
 def _after_fork() -> None:
     """Threads do not survive a fork, and its locks may be held for ever."""
     global _keeper
-    kept, _keeper = _keeper.rules, Keeper()
-    _keeper.rules = kept
+    _keeper = Keeper(_keeper.loaded)
 
 
 def _forget(*, setting: str, **_: object) -> None:
     global _keeper
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
+    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY", "ROOT_URLCONF"):
         _keeper.stop()
         _keeper = Keeper()
 

@@ -75,8 +75,8 @@ class Rule(models.Model):
         max_length=200,
         blank=True,
         help_text=_(
-            "As in Django's path(), such as api/items/<int:pk>/, or a beginning and *, such as "
-            "api/*. It bites in views with RuleThrottle."
+            "As in Django's path(), such as api/items/<int:pk>/, a beginning and *, such as api/*, "
+            "or the name of a view, such as api:item-list. It bites in views with RuleThrottle."
         ),
     )
     methods = models.CharField(

@@ -7,17 +7,21 @@ over everyone; then one rule over all rules; then block over exempt over another
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from ipaddress import IPv4Network, IPv6Network
+from socket import AF_INET, AF_INET6, inet_pton
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from . import indexes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .core.decisions import Client
     from .core.rates import Rate
 
-T = TypeVar("T")
 Network = IPv4Network | IPv6Network
 Effect = Literal["block", "exempt", "rate"]
 
@@ -62,43 +66,72 @@ class Target(NamedTuple):
     group: int | None = None
     network: Network | None = None
 
+    @property
+    def place(self) -> tuple[str | tuple[int, int], Client | int | None]:
+        """The level that it is of, and which of that level."""
+        if self.client is not None:
+            return "client", self.client
+        if self.group is not None:
+            return "group", self.group
+        if self.network is not None:
+            of = self.network
+            return (of.version, of.prefixlen), int(of.network_address)
+        return "everyone", None
+
+
+# Overrides of one level: by the rule they are for (None: all) and whom, the strongest first.
+Level = Mapping[tuple[str | None, Any], tuple[Override, ...]]
+
 
 class Overrides:
-    """All overrides, for look-up by rule and client.
+    """All overrides, for look-up by rule and client; never changed.
 
     Args:
-        entries: overrides and whom they are for.
-        groups_of: a user's identity -> the primary keys of the groups that the user is in; asked
-            once a user, and only if there are overrides of groups.
+        levels: by "client", "group", "everyone", or a network's version and length of prefix.
+        groups_of: a user's identity -> the primary keys of the groups that the user is in, None if
+            that cannot be known now; asked once a user, and only if there are overrides of groups.
     """
 
     def __init__(
         self,
-        entries: Iterable[tuple[Target, Override]] = (),
-        groups_of: Callable[[str], frozenset[int]] = lambda _identity: frozenset(),
+        levels: Mapping[str | tuple[int, int], Level] = MappingProxyType({}),
+        groups_of: Callable[[str], frozenset[int] | None] = lambda _identity: frozenset(),
     ) -> None:
-        clients: dict[Client, list[Override]] = {}
-        groups: dict[int, list[Override]] = {}
-        networks: dict[tuple[int, int], dict[int, list[Override]]] = {}
-        everyone: list[Override] = []
-        for target, override in entries:
-            if target.client is not None:
-                clients.setdefault(target.client, []).append(override)
-            elif target.group is not None:
-                groups.setdefault(target.group, []).append(override)
-            elif (network := target.network) is not None:
-                of_length = networks.setdefault((network.version, network.prefixlen), {})
-                of_length.setdefault(int(network.network_address), []).append(override)
-            else:
-                everyone.append(override)
-        self._clients = _sorted(clients)
-        self._groups = _sorted(groups)
-        self._networks = {
-            key: _sorted(networks[key]) for key in sorted(networks, key=lambda k: -k[1])
-        }
-        self._everyone = tuple(sorted(everyone, key=lambda o: o.rank))
+        self._levels = levels
+        self._clients = levels.get("client")
+        self._groups = levels.get("group")
+        self._everyone = levels.get("everyone")
+        lengths = sorted((key for key in levels if not isinstance(key, str)), key=lambda k: -k[1])
+        self._networks = [(*key, levels[key]) for key in lengths]
         self._groups_of = groups_of
         self._memberships: dict[str, frozenset[int]] = {}
+
+    def changed(
+        self,
+        gone: Iterable[tuple[Target, Override]],
+        new: Iterable[tuple[Target, Override]],
+        groups_of: Callable[[str], frozenset[int] | None],
+        pause: Callable[[], None] = lambda: None,
+    ) -> Overrides:
+        """These overrides without some and with others; who is in which group is asked anew.
+
+        Args:
+            gone: of these overrides, those very objects.
+            new: others.
+            groups_of: as above.
+            pause: called between small pieces of work.
+        """
+        changes: dict[str | tuple[int, int], tuple[list[Any], list[Any]]] = {}
+        for which, entries in enumerate((gone, new)):
+            for target, override in entries:
+                pause()
+                level, whom = target.place
+                entry = ((override.rule, whom), override)
+                changes.setdefault(level, ([], []))[which].append(entry)
+        levels = dict(self._levels)
+        for level, (out, into) in changes.items():
+            levels[level] = indexes.changed(levels.get(level, {}), out, into, _rank, pause)
+        return Overrides({key: level for key, level in levels.items() if level}, groups_of)
 
     def winner(self, rule: str, client: Client) -> Override | None:
         """The override that holds for a client under a rule, if there is one.
@@ -107,44 +140,52 @@ class Overrides:
             rule: the rule's id.
             client: who is counted.
         """
-        for level in self._levels(client):
-            for override in level:
-                if override.rule is not None and override.rule != rule:
-                    continue
-                if override.expires is None or override.expires > time.time():
-                    return override
+        if self._levels:
+            for found in self._around(rule, client):
+                for override in found:
+                    if override.expires is None or override.expires > time.time():
+                        return override
         return None
 
-    def _levels(self, client: Client) -> Iterator[Iterable[Override]]:
-        """The overrides that are for a client, most specific level first."""
+    def _around(self, rule: str, client: Client) -> Iterator[Sequence[Override]]:
+        """The overrides that are for a client, the strongest first."""
         if self._clients:
-            yield self._clients.get(client, ())
+            yield self._clients.get((rule, client), ())
+            yield self._clients.get((None, client), ())
         if self._groups and client.kind == "user" and client.identity:
-            mine = self._groups_for(client.identity)
-            yield sorted((o for g in mine for o in self._groups.get(g, ())), key=lambda o: o.rank)
-        if self._networks and client.kind == "ip" and client.identity:
-            yield from self._networks_around(client.identity)
-        yield self._everyone
+            keys = [(r, g) for g in self._groups_for(client.identity) for r in (rule, None)]
+            yield sorted((o for key in keys for o in self._groups.get(key, ())), key=_rank)
+        if self._networks and client.kind == "ip":
+            yield from self._networks_around(rule, client.identity)
+        if self._everyone:
+            yield self._everyone.get((rule, None), ())
+            yield self._everyone.get((None, None), ())
 
     def _groups_for(self, identity: str) -> frozenset[int]:
         known = self._memberships.get(identity)
         if known is None:
+            known = self._groups_of(identity)
+            if known is None:
+                return frozenset()
             if len(self._memberships) >= MOST_USERS:
                 self._memberships.clear()
-            known = self._memberships[identity] = self._groups_of(identity)
+            self._memberships[identity] = known
         return known
 
-    def _networks_around(self, identity: str) -> Iterator[Iterable[Override]]:
+    def _networks_around(self, rule: str, identity: str) -> Iterator[Sequence[Override]]:
+        text, slash, length = identity.partition("/")
+        version, family, bits = (6, AF_INET6, 128) if ":" in text else (4, AF_INET, 32)
         try:
-            address = ip_network(identity)
-        except ValueError:  # a get_ident of the project's own
+            number = int.from_bytes(inet_pton(family, text))  # a tenth of what ip_network takes
+            longest = int(length) if slash else bits
+        except (OSError, ValueError):  # a get_ident of the project's own
             return
-        number = int(address.network_address)
-        for (version, length), of_length in self._networks.items():
-            if version == address.version and length <= address.prefixlen:
-                spare = address.max_prefixlen - length
-                yield of_length.get(number >> spare << spare, ())
+        for of, prefix, level in self._networks:
+            if of == version and prefix <= longest:
+                beginning = number >> bits - prefix << bits - prefix
+                yield level.get((rule, beginning), ())
+                yield level.get((None, beginning), ())
 
 
-def _sorted(lists: Mapping[T, list[Override]]) -> dict[T, tuple[Override, ...]]:
-    return {key: tuple(sorted(found, key=lambda o: o.rank)) for key, found in lists.items()}
+def _rank(override: Override) -> tuple[bool, int, int]:
+    return override.rank

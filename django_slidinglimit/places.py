@@ -61,7 +61,7 @@ def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Ans
     for place in places:
         if place.methods and request.method not in place.methods:
             continue
-        for asked in _apply(place, request, current):
+        for asked in asked_of(place, request, rules_at(place, request, current)):
             rule = observing(asked.rule) if place.observe else asked.rule
             client = asked.client
             if client is None:
@@ -84,7 +84,7 @@ def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Ans
     return hits, tuple(refusal for refusal in refusals if not refusal.hit.rule.observe)
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """One rule at a place: whom it counts there, and what it does where there is nobody."""
 
     rule: Rule
@@ -93,33 +93,54 @@ class _Asked(NamedTuple):
     no_identity: str
 
 
-def _apply(place: Place, request: Any, current: RuleSet) -> Iterator[_Asked]:
-    """The rules at a place.
+def rules_at(place: Place, request: Any, current: RuleSet) -> list[StoredRule]:
+    """The rules in the database that cover a request at a place, narrowest paths first."""
+    stored = current.for_scope(place.scope, request.method)
+    if place.by_path and current.paths:
+        match = getattr(request, "resolver_match", None)
+        view = match.view_name if match else None
+        stored = stored + current.for_path(request.path_info, request.method, view)
+    return stored
+
+
+def asked_of(place: Place, request: Any, stored: Iterable[StoredRule]) -> Iterator[Asked]:
+    """What is asked of a request at a place.
 
     An enforcing rule of the scope replaces the code's own if it counts the same clients; one of
-    another key adds to it; an observing one, and one of a path, counts beside it. Clients outside
-    the share that a rule is enforced for are as if there were no such rule.
+    another key adds to it; an observing one, and one of a path, counts beside it. Of paths, an
+    enforcing rule takes the place of those with a wider pattern that count the same clients over
+    the same time. Clients outside the share that a rule is enforced for are as if there were no
+    such rule.
+
+    Args:
+        place: the place.
+        request: the request.
+        stored: what `rules_at` gives.
     """
-    stored: list[StoredRule] = current.for_scope(place.scope, request.method)
-    if place.by_path:
-        stored = stored + current.for_path(request.path_info, request.method)
     code = place.rate is not None
     if not stored and not code:
         return
     client = place.key.find(place.scope, request)
     exempt = client is None and place.needs_identity
+    narrowest: dict[tuple[str, int], tuple[int, int]] = {}
     for rule in stored:
         same = rule.key is None or rule.key.name == place.key.name
         key = place.key if same or rule.key is None else rule.key
         counted = client if same else key.find(place.scope, request)
         if (same and exempt) or not rule.enforced_for(counted):
             continue
-        if same and not rule.rule.observe and rule.path is None:
+        if rule.path is not None:
+            counting = (key.name, rule.rule.rate.window_ms)
+            if narrowest.get(counting, rule.path.narrowness) < rule.path.narrowness:
+                continue
+            if not rule.rule.observe:
+                narrowest[counting] = rule.path.narrowness
+        elif same and not rule.rule.observe:
             code = False
-        yield _Asked(rule.rule, key, counted, rule.no_identity)
+        yield Asked(rule.rule, key, counted, rule.no_identity)
     if code and not exempt and place.rate is not None:
         own = code_rule(place.scope, place.key.name, place.methods, place.rate)
-        yield _Asked(own, place.key, client, "together")
+        yield Asked(own, place.key, client, "together")
 
 
 def _refusal(rule: Rule, client: Client, cost: int, wait_ms: int | None) -> Answer:

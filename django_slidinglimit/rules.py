@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
-from django.contrib.auth import get_user_model
-from django.core.exceptions import FieldError, ValidationError
-from django.db import router
-from django.utils import timezone
-
-from . import clients, models
+from . import clients, indexes, models
 from .core.decisions import Client, Rule
 from .core.rates import Rate
 from .overrides import Override, Overrides, Target
-from .paths import PathPattern
+from .paths import PathPattern, places_near
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .clients import Key
     from .overrides import Effect
-
-R = TypeVar("R", models.Rule, models.Override)
-C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +31,10 @@ class StoredRule:
     key: Key | None
     no_identity: str
     share: int = 100
+
+    def narrowness(self) -> tuple[int, int]:
+        """Of rules of paths, sorts the narrower pattern first."""
+        return self.path.narrowness if self.path else (0, 0)
 
     def covers(self, method: str) -> bool:
         return not self.methods or method in self.methods
@@ -57,7 +53,7 @@ class RuleSet:
     """All rules that are not off, for look-up by scope and by path."""
 
     scopes: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
-    # By the first segment of the path, "" where it is not fixed.
+    # By where `places_near` looks for them.
     paths: Mapping[str, tuple[StoredRule, ...]] = field(default_factory=dict)
     # Rows that do not compile, and why: by what and which they are.
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -68,45 +64,52 @@ class RuleSet:
         """The rules of a scope that cover a method."""
         return [rule for rule in self.scopes.get(scope, ()) if rule.covers(method)]
 
-    def for_path(self, path: str, method: str) -> list[StoredRule]:
-        """The rules whose pattern matches a request's path and that cover a method."""
-        first = path.removeprefix("/").partition("/")[0]
-        near = (*self.paths.get(first, ()), *(self.paths.get("", ()) if first else ()))
-        return [r for r in near if r.path and r.covers(method) and r.path.matches(path)]
+    def for_path(self, path: str, method: str, view: str | None = None) -> list[StoredRule]:
+        """The rules whose pattern matches a request and that cover its method, narrowest first.
+
+        Args:
+            path: the request's `path_info`.
+            method: its method.
+            view: the name of the view that it was resolved to.
+        """
+        if not self.paths:
+            return []
+        near = (rule for place in places_near(path, view) for rule in self.paths.get(place, ()))
+        found = [r for r in near if r.path and r.covers(method) and r.path.matches(path, view)]
+        return sorted(found, key=StoredRule.narrowness) if len(found) > 1 else found
+
+    def changed(
+        self,
+        gone: Sequence[StoredRule],
+        new: Sequence[StoredRule],
+        overrides: Overrides,
+        problems: Mapping[str, str],
+        token: bytes | None,
+        pause: Callable[[], None],
+    ) -> RuleSet:
+        """The set without some of its rules and with others, and with all else as given.
+
+        `pause` is called after each rule.
+        """
+        return RuleSet(
+            indexes.changed(self.scopes, _by_scope(gone), _by_scope(new), _order, pause),
+            indexes.changed(self.paths, _by_path(gone), _by_path(new), _order, pause),
+            problems,
+            overrides,
+            token,
+        )
 
 
-def compile_set(
-    rows: Iterable[models.Rule],
-    exceptions: Iterable[models.Override] = (),
-    token: bytes | None = None,
-) -> RuleSet:
-    """Compile rows; one that does not compile is left out and told of, the rest serves."""
-    scopes: dict[str, list[StoredRule]] = {}
-    paths: dict[str, list[StoredRule]] = {}
-    problems: dict[str, str] = {}
-    for stored in _compiled(rows, compile_rule, problems):
-        if stored.path is None:
-            scopes.setdefault(stored.scope, []).append(stored)
-        else:
-            first, slash, _ = stored.path.literal.partition("/")
-            paths.setdefault(first if slash else "", []).append(stored)
-    return RuleSet(
-        {scope: tuple(rules) for scope, rules in scopes.items()},
-        {first: tuple(rules) for first, rules in paths.items()},
-        problems,
-        Overrides(_compiled(exceptions, compile_override, problems), groups_of),
-        token,
-    )
+def _by_scope(rules: Iterable[StoredRule]) -> Iterator[tuple[str, StoredRule]]:
+    return ((rule.scope, rule) for rule in rules if rule.path is None)
 
 
-def _compiled(
-    rows: Iterable[R], compile_row: Callable[[R], C], problems: dict[str, str]
-) -> Iterator[C]:
-    for row in rows:
-        try:
-            yield compile_row(row)
-        except Exception as exc:  # a project's own key, too, which may fail in its own ways
-            problems[f"{row._meta.verbose_name} {row.pk}"] = f"{row}: {exc}"
+def _by_path(rules: Iterable[StoredRule]) -> Iterator[tuple[str, StoredRule]]:
+    return ((rule.path.near, rule) for rule in rules if rule.path is not None)
+
+
+def _order(rule: StoredRule) -> tuple[str, int]:
+    return (rule.rule.name, rule.pk)
 
 
 def compile_rule(row: models.Rule) -> StoredRule:
@@ -161,26 +164,3 @@ def compile_override(row: models.Override) -> tuple[Target, Override]:
 def stored_id(pk: int) -> str:
     """What the counters of a rule in the database are kept under."""
     return f"d{pk}"
-
-
-def load(token: bytes | None = None) -> RuleSet:
-    """Read the rows from the database that is written to, and compile them."""
-    alias = database()
-    rows = models.Rule.objects.using(alias).exclude(mode=models.Rule.Mode.OFF)
-    exceptions = models.Override.objects.using(alias).exclude(expires__lt=timezone.now())
-    return compile_set(rows.iterator(), exceptions.iterator(), token)
-
-
-def groups_of(identity: str) -> frozenset[int]:
-    """The primary keys of the groups that a user is in; a user that there is not is in none."""
-    users = get_user_model()._default_manager.using(database())
-    try:
-        found = users.filter(pk=identity).values_list("groups", flat=True)
-        return frozenset(group for group in found if group is not None)
-    except (ValueError, ValidationError, FieldError):  # no such key; a user model without groups
-        return frozenset()
-
-
-def database() -> str:
-    """The alias of the database that rules are written to."""
-    return router.db_for_write(models.Rule)

@@ -106,11 +106,7 @@ class SimpleRateThrottle(BaseThrottle):
         try:
             rate: str | None = self.THROTTLE_RATES[self.scope]
         except KeyError:
-            raise ImproperlyConfigured(
-                f"{_path(self)}: no rate is declared for the scope {self.scope!r} in "
-                'REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"] (or THROTTLE_RATES of the class). '
-                "None declares it without a limit."
-            ) from None
+            raise _undeclared(_path(self), self.scope) from None
         return rate
 
     def parse_rate(self, rate: str | None) -> tuple[float | None, float | None]:
@@ -146,7 +142,7 @@ class SimpleRateThrottle(BaseThrottle):
             return True
         asked: _Round | None = getattr(request, _ROUND, None)
         if asked is not None and asked.recording:
-            asked.places.append(place)
+            asked.asked.append((self, place))
             return True
         if isinstance(request, Request) and hasattr(view, "get_throttles"):
             walk = limiter.keep_walk(request)
@@ -294,32 +290,69 @@ class _Round:
     """What the throttles of a view ask of one request."""
 
     view: Any
-    places: list[Place] = field(default_factory=list)
+    asked: list[tuple[SimpleRateThrottle, Place]] = field(default_factory=list)
+    declared: set[str | None] = field(default_factory=set)  # scopes of throttles that need a rate
     recording: bool = True
 
+    @classmethod
+    def of(cls, request: Request, view: Any) -> _Round:
+        """Have twins of a view's throttles note down what they would ask, and nothing more."""
+        round_ = cls(view)
+        setattr(request, _ROUND, round_)
+        try:
+            for twin in view.get_throttles():
+                if isinstance(twin, SimpleRateThrottle):
+                    twin.allow_request(request, view)
+                    if not isinstance(twin, RuleThrottle):
+                        round_.declared.add(twin.scope)
+        finally:
+            round_.recording = False
+        return round_
+
+    def places(self) -> list[Place]:
+        return [self.without_doubles(place) for _, place in self.asked]
+
     def without_doubles(self, place: Place) -> Place:
-        """The place, without its scope's rules if a throttle of that scope is in the round."""
-        if place.by_path and any(p.scope == place.scope for p in self.places if not p.by_path):
+        """The place, without its scope's rules if a throttle of that scope is in the round.
+
+        Raises:
+            ImproperlyConfigured: nobody declares the scope; mistyped, it would mean no limit.
+        """
+        if not place.by_path or not place.scope:
+            return place
+        if any(p.scope == place.scope for _, p in self.asked if not p.by_path):
             return replace(place, scope="")
+        if place.scope not in self.declared and place.scope not in RuleThrottle.THROTTLE_RATES:
+            raise _undeclared("RuleThrottle", place.scope)
         return place
 
 
 def _ask_all(request: Request, view: Any, walk: Walk) -> _Round:
     """Have all that the view's throttles ask decided at once.
 
-    Twins of the throttles are asked, and only note down what they would ask. The real ones ask
-    again, and find the answers in the walk; one that asks something else is decided in turn.
+    The throttles ask again, and find the answers in the walk; one that asks something else than
+    its twin did is decided in turn.
     """
-    asked = _Round(view)
-    setattr(request, _ROUND, asked)
-    try:
-        for twin in view.get_throttles():
-            if isinstance(twin, SimpleRateThrottle):
-                twin.allow_request(request, view)
-    finally:
-        asked.recording = False
-    _decide(request, view, [asked.without_doubles(place) for place in asked.places], walk)
+    asked = _Round.of(request, view)
+    _decide(request, view, asked.places(), walk)
     return asked
+
+
+def places_of(request: Request, view: Any) -> list[tuple[str, Place]]:
+    """What a view's throttles would ask of a request; nothing is counted.
+
+    Args:
+        request: REST framework's request.
+        view: the view, set up for it.
+
+    Returns:
+        Places, each with the dotted path of its throttle.
+
+    Raises:
+        Whatever the throttles raise.
+    """
+    asked = _Round.of(request, view)
+    return [(_path(t), p) for (t, _), p in zip(asked.asked, asked.places(), strict=True)]
 
 
 class _Fields(dict[str, str]):
@@ -350,7 +383,20 @@ def _decide(request: Any, view: Any, places: Sequence[Place], walk: Walk) -> Dec
 
 
 def _path(throttle: SimpleRateThrottle) -> str:
-    return f"{type(throttle).__module__}.{type(throttle).__qualname__}"
+    return path_of(type(throttle))
+
+
+def path_of(kind: type[Any]) -> str:
+    """The dotted path of a class."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _undeclared(throttle: str, scope: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(
+        f"{throttle}: no rate is declared for the scope {scope!r} in "
+        'REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"] (or THROTTLE_RATES of the class). '
+        "None declares it without a limit."
+    )
 
 
 _WITHOUT_MEANING = {
@@ -367,7 +413,7 @@ def check_throttles(app_configs: object, **kwargs: object) -> list[CheckMessage]
     _ = api_settings.DEFAULT_THROTTLE_CLASSES  # imports them, too
     return [
         CheckWarning(
-            f"{throttle.__module__}.{throttle.__qualname__} sets `{name}`, which has no meaning "
+            f"{path_of(throttle)} sets `{name}`, which has no meaning "
             "for throttles of django_slidinglimit.",
             hint=hint,
             obj=throttle,

@@ -31,6 +31,11 @@ def dotted_path(view: Any) -> str:
     return path
 
 
+def label(view: Any) -> str:
+    """The dotted path of a view, which others may have, too."""
+    return _path(view)[0]
+
+
 def bound_method(view: Any) -> MethodType | None:
     """The bound method that a view is at its core, below decorators, if it is one."""
     core = _core(view)

@@ -23,6 +23,7 @@ FORM = {
     "scope": "search",
     "rate": "100/min",
     "mode": "enforce",
+    "share": "100",
     "no_identity": "together",
     "when_down": "allow",
 }
@@ -127,7 +128,9 @@ def test_an_action_switches_the_selected_rules_and_writes_their_history(
     assert f"2 rules are now set to {after}." in text_of(response)
     assert [rule.mode for rule in Rule.objects.order_by("scope")] == [after, after, before]
     assert {entry.object_id for entry in LogEntry.objects.all()} == {str(one.pk), str(two.pk)}
-    assert {entry.get_change_message() for entry in LogEntry.objects.all()} == {f"Set to {after}."}
+    assert {entry.get_change_message() for entry in LogEntry.objects.all()} == {
+        f"Changed mode: {before} → {after}."
+    }
     assert Rule.objects.get(pk=one.pk).updated > one.updated
     rest.refresh_from_db()
     assert rest.mode == before

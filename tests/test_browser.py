@@ -18,8 +18,10 @@ from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.window import Reading
 from django_slidinglimit.models import Rule as Row
+from django_slidinglimit.rules import compile_rule
 from django_slidinglimit.usage import recorder
 from tests.conftest import missing
+from tests.recorded import record
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin_site")]
 
@@ -321,3 +323,88 @@ def test_odd_identities_are_links_that_lead_to_their_page(page: Page) -> None:
         page.get_by_role("link", name=identity, exact=True).click()
         expect(page.locator(".sl-client-line code")).to_have_text(identity)
         expect(page.locator("[data-sl=used]")).to_have_text("1")
+
+
+@pytest.mark.urls("tests.scoped_site")
+def test_the_page_on_rules_works_by_keyboard_under_the_policy(page: Page) -> None:
+    Row.objects.create(name="Files", scope="site.list", rate="6/min")
+    Row.objects.create(name="Lost", scope="site.nowhere", rate="6/min")
+    page.goto("/admin/django_slidinglimit/rule/")
+    expect(page.locator(".sl-mark")).to_have_text("nothing in the code is known to have it")
+    page.get_by_role("link", name="Which rules apply?").click()
+    page.get_by_label("Path").fill("/api/v1/files/")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("row", name="Files 6/min")).to_contain_text("replaces the code's rate")
+    page.goto("/admin/django_slidinglimit/rule/add/")
+    assert page.get_by_label("Scope:").evaluate("(e) => e.list.options.length") > 5
+    page.get_by_text("Scopes in the code").click()
+    expect(page.get_by_text("Burst on tests.scoped_site.Files.later")).to_be_visible()
+
+
+def test_the_form_of_an_override_asks_only_for_what_its_choices_need(page: Page) -> None:
+    page.goto("/admin/django_slidinglimit/override/add/")
+    fields = {
+        name: page.locator(f"#id_{name}")
+        for name in ("kind", "identity", "group", "network", "rate")
+    }
+
+    def shown() -> set[str]:
+        return {name for name, field in fields.items() if field.is_visible()}
+
+    assert shown() == set()
+    for choice, asked in {
+        "a group of users": {"group"},
+        "a network of IP addresses": {"network"},
+        "requests that lack": {"kind"},
+        "everyone": set(),
+        "one client": {"kind", "identity"},
+    }.items():
+        page.get_by_label(choice).check()
+        assert shown() == asked
+    fields["kind"].fill("global")
+    page.get_by_label("another rate").check()
+    assert shown() == {"kind", "rate"}
+    page.get_by_label("block").check()
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".messagelist")).to_contain_text("block for global")
+    expect(page.get_by_role("row", name="all clients together")).to_contain_text("blocked")
+
+
+def test_the_preview_stands_on_the_form_and_is_asked_anew(page: Page) -> None:
+    row = Row.objects.create(name="Search", scope="search", rate="100/min")
+    for number in range(3):
+        record(compile_rule(row).rule, Client("user", str(number)), 4 * number + 2, ago=5)
+    page.goto(f"/admin/django_slidinglimit/rule/{row.pk}/change/")
+    region = page.get_by_role("region", name="Preview")
+    expect(region).to_be_hidden()
+    page.get_by_label("Rate:").fill("5/min")
+    page.get_by_role("button", name="Preview").press("Enter")
+    expect(region).to_contain_text("5/min would have refused 6 of 18 requests")
+    expect(region.get_by_role("img", name="Clients and the limit of 5/min")).to_be_visible()
+    expect(region.get_by_role("table", name="Most affected").get_by_role("row")).to_have_count(3)
+    changed = page.get_by_role("status").filter(has_text="The form has changed since")
+    expect(changed).to_be_hidden()
+    page.get_by_label("Rate:").fill("8/min")
+    expect(changed).to_be_visible()
+    page.get_by_role("button", name="Preview").click()
+    expect(region).to_contain_text("8/min would have refused 2 of 18 requests")
+    expect(changed).to_be_hidden()
+    page.get_by_label("Rate:").fill("8/moon")
+    page.get_by_role("button", name="Preview").click()
+    expect(region).to_contain_text("'moon' in '8/moon' is not a unit")
+    assert page.url.endswith(f"/rule/{row.pk}/change/")
+    User.objects.update(is_superuser=False)
+    page.get_by_role("button", name="Preview").click()
+    expect(region).to_contain_text("You are signed out, or may not do this any more.")
+    row.refresh_from_db()
+    assert row.rate == "100/min"
+
+
+def test_the_share_is_asked_for_where_a_rule_enforces_alone(page: Page) -> None:
+    page.goto("/admin/django_slidinglimit/rule/add/")
+    share = page.get_by_label("Enforced for:")
+    expect(page.get_by_label("Mode:")).to_have_value("observe")
+    expect(share).to_be_hidden()
+    page.get_by_label("Mode:").select_option("enforce")
+    expect(share).to_be_visible()
+    expect(share).to_have_value("100")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidinglimit.admin.charts import HALF, HEIGHT, WIDTH, Box, bar, picture
+from django_slidinglimit.admin.charts import HALF, HEIGHT, WIDTH, Box, bar, columns, picture
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.window import Reading
 
@@ -69,3 +69,25 @@ def test_every_shape_lies_inside_the_picture(
 
 def test_bars_grow_with_use_and_stop_at_the_limit() -> None:
     assert [bar(used, 80) for used in (0, 20, 79, 80, 200)] == [0, 25, 98.8, 100, 100]
+
+
+def test_columns_and_the_limit_are_drawn_to_one_scale() -> None:
+    drawn = columns([90, 45, 0], 30)
+    assert drawn.boxes == [Box(0, 10, 40, 90), Box(50, 55, 40, 45), Box(100, 100, 40, 0)]
+    assert drawn.limit == 70
+    assert columns([1], 100).limit == 10
+    assert columns([], 0).limit == 100
+
+
+@given(numbers=st.lists(st.integers(0, 10**9), max_size=50), limit=st.integers(0, 10**9))
+def test_every_column_lies_inside_the_picture(numbers: list[int], limit: int) -> None:
+    drawn = columns(numbers, limit)
+    assert len(drawn.boxes) == len(numbers)
+    for box in drawn.boxes:
+        assert 0 <= box.x <= box.x + box.width <= WIDTH
+        assert abs(box.y + box.height - HEIGHT) <= 0.01
+        assert box.y >= 10
+    assert 10 <= drawn.limit <= HEIGHT
+    # Who is above the limit rises above the line.
+    for number, box in zip(numbers, drawn.boxes, strict=True):
+        assert number <= limit or box.y <= drawn.limit

@@ -11,9 +11,19 @@ import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.core.checks import Error as CheckError
 from django.test import override_settings
+from django.urls import clear_url_caches, include, path
+from rest_framework.decorators import action
+from rest_framework.request import Request  # noqa: TC002
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+from rest_framework.throttling import ScopedRateThrottle as TheirScopedRateThrottle
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from django_slidinglimit import checks, decorators
 from django_slidinglimit.decorators import ratelimit
+from django_slidinglimit.models import Rule
+from django_slidinglimit.throttling import RuleThrottle, ScopedRateThrottle, UserRateThrottle
 
 REDIS = "django_redis.cache.RedisCache"
 
@@ -35,7 +45,7 @@ def no_own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def found(caches: dict[str, Any] = GOOD, **parts: Any) -> list[CheckMessage]:
     """What the checks say of such settings."""
     with override_settings(CACHES=caches, SLIDINGLIMIT={"CACHE": "limits"} | parts):
-        messages = run_checks(tags=["slidinglimit"])
+        messages = run_checks(tags=["slidinglimit"], databases=[])
     # Other tests' throttles are none of ours.
     return [message for message in messages if message.id != "slidinglimit.W030"]
 
@@ -200,6 +210,173 @@ def test_warns_of_throttle_rates_that_would_raise() -> None:
     assert ids([message]) == ["W003"]
     assert "['a']" in message.msg
     assert "write it as" in message.msg
+
+
+class Mistyped(APIView):
+    throttle_classes: Any = (ScopedRateThrottle,)
+    throttle_scope = "serach"
+
+
+class Files(ViewSet):
+    throttle_classes = (ScopedRateThrottle,)
+    throttle_scope = ""
+
+    @action(detail=False, throttle_scope="uplaod")
+    def upload(self, request: Request) -> Response:
+        return Response()
+
+
+class OnlyRules(Mistyped):
+    throttle_classes = (RuleThrottle,)
+
+
+class ByItsOwn(Mistyped):
+    throttle_classes = (type("Own", (UserRateThrottle,), {"scope": "undeclared"}),)
+    throttle_scope = ""
+
+
+class Theirs(Mistyped):
+    throttle_classes = (TheirScopedRateThrottle,)
+
+
+class Right(Mistyped):
+    throttle_classes = (
+        type("Own", (ScopedRateThrottle,), {"THROTTLE_RATES": {"serach": None}}),
+        RuleThrottle,
+    )
+
+
+class Unread(Mistyped):
+    throttle_classes = (UserRateThrottle,)
+
+
+class Dynamic(Unread):
+    def get_throttles(self) -> Any:
+        return [ScopedRateThrottle()]
+
+
+urlpatterns: list[Any] = []
+RATES = {"DEFAULT_THROTTLE_RATES": {"user": "9/min"}}
+
+
+def found_of(*views: Any) -> list[CheckMessage]:
+    """What the checks say of views deep in the URLs."""
+    urlpatterns[:] = [path("<int:n>/", include([path("x/", view) for view in views]))]
+    clear_url_caches()
+    with override_settings(ROOT_URLCONF=__name__, REST_FRAMEWORK=RATES):
+        return found()
+
+
+@pytest.mark.parametrize(
+    ("view", "names"),
+    [
+        (Mistyped.as_view(), ["Mistyped", "serach"]),
+        (Files.as_view({"get": "upload"}, throttle_scope="uplaod"), ["Files.upload", "uplaod"]),
+        (OnlyRules.as_view(), ["OnlyRules", "serach"]),
+        (ByItsOwn.as_view(), ["ByItsOwn", "undeclared"]),
+        (Theirs.as_view(), ["Theirs", "serach"]),
+        (Right.as_view(throttle_classes=[ScopedRateThrottle]), ["Right", "serach"]),
+    ],
+)
+def test_a_throttle_scope_that_is_not_declared_is_an_error(view: Any, names: list[str]) -> None:
+    [message] = found_of(view)
+    assert ids([message]) == ["E016"]
+    assert isinstance(message, CheckError)
+    assert [name for name in names if name not in message.msg] == []
+
+
+def test_routers_actions_are_looked_at() -> None:
+    router = SimpleRouter()
+    router.register("files", Files, basename="files")
+    [url] = router.urls
+    [message] = found_of(url.callback)
+    assert ids([message]) == ["E016"]
+    assert "uplaod" in message.msg
+
+
+def test_a_declared_scope_is_no_error() -> None:
+    assert found_of(Right.as_view(), Dynamic.as_view(), Mistyped.as_view(throttle_scope="")) == []
+    assert found_of(Mistyped.as_view(throttle_scope="user")) == []
+
+
+def test_warns_of_a_throttle_scope_that_no_throttle_reads() -> None:
+    [message] = found_of(Unread.as_view())
+    assert ids([message]) == ["W004"]
+    assert "'serach'" in message.msg
+
+
+def found_in_database(databases: list[str] | None = None) -> list[CheckMessage]:
+    """What `check --database` says of the rules."""
+    wanted = {"REST_FRAMEWORK": {"DEFAULT_THROTTLE_RATES": {"user": "9/min", "later": None}}}
+    with override_settings(ROOT_URLCONF="tests.urls", **wanted):
+        messages = run_checks(tags=["slidinglimit"], databases=databases or ["default"])
+    return [m for m in messages if m.id in {f"slidinglimit.W00{n}" for n in (5, 6, 7)}]
+
+
+@pytest.fixture
+def no_scopes(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests' decorators are none of ours."""
+    monkeypatch.setattr(decorators, "scopes", set())
+
+
+@pytest.mark.usefixtures("no_scopes")
+def test_warns_of_a_rule_for_a_scope_that_nobody_uses() -> None:
+    Rule.objects.create(name="l", scope="later", rate="5/min")
+    Rule.objects.create(name="Usr", scope="usr", rate="5/min")
+    Rule.objects.create(name="View", path="admin:nowhere", rate="5/min")
+    Rule.objects.create(name="Index", path="admin:index", rate="5/min")
+    messages = found_in_database()
+    assert ids(messages) == ["W005", "W005"]
+    assert "'usr'" in messages[0].msg
+    assert "'admin:nowhere'" in messages[1].msg
+
+
+@pytest.mark.usefixtures("no_scopes")
+def test_warns_of_a_scope_with_neither_a_rule_nor_a_rate() -> None:
+    [message] = found_in_database()
+    assert ids([message]) == ["W006"]
+    assert "'later'" in message.msg
+    Rule.objects.create(name="l", scope="later", rate="5/min", mode="observe")
+    assert found_in_database() == []
+
+
+@pytest.mark.usefixtures("no_scopes")
+def test_warns_of_rules_that_say_the_same() -> None:
+    for name, rate in (("One", "5/min"), ("Two", "7/min"), ("Three", "7/h")):
+        Rule.objects.create(name=name, scope="later", rate=rate)
+    [message] = found_in_database()
+    assert ids([message]) == ["W007"]
+    assert "One" in message.msg
+    assert "Two" in message.msg
+    assert "Three" not in message.msg
+
+
+def test_rules_of_another_database_are_not_read() -> None:
+    assert found_in_database(["other"]) == []
+
+
+def test_manage_py_check_reads_the_database_only_if_asked_and_bears_one_without_tables(
+    tmp_path: Path,
+) -> None:
+    nothing = "import os\nos.environ.pop('SLIDINGLIMIT_TEST_POSTGRES', None)\n"
+    settings = (
+        f"{nothing}DATABASES = {{'default': {{'ENGINE': 'django.db.backends.sqlite3',"
+        f" 'NAME': {str(tmp_path / 'db')!r}}}}}\nROOT_URLCONF = 'own_urls'"
+    )
+    (tmp_path / "own_urls.py").write_text(
+        "from django.urls import path\n"
+        "from django_slidinglimit.decorators import ratelimit\n"
+        "@ratelimit('bare')\n"
+        "def view(request): ...\n"
+        "urlpatterns = [path('', view)]\n"
+    )
+    check = ("-m", "django", "check", "--database", "default")
+    without = run(tmp_path, settings, *check)
+    assert "slidinglimit.W00" not in without.stderr.replace("W001", "")
+    assert without.returncode == 0
+    assert run(tmp_path, settings, "-m", "django", "migrate").returncode == 0
+    assert "slidinglimit.W006" in run(tmp_path, settings, *check).stderr
+    assert "slidinglimit.W006" not in run(tmp_path, settings, *check[:3]).stderr
 
 
 def test_nothing_is_connected_to() -> None:

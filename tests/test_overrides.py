@@ -115,7 +115,7 @@ class TestWinner:
             return frozenset({7})
 
         entries = [(Target(group=7), Compiled(1, None, "exempt"))]
-        overrides = Overrides(entries, groups_of)
+        overrides = Overrides().changed((), entries, groups_of)
         for _ in range(3):
             overrides.winner("d1", ALICE)
         overrides.winner("d1", V4)
@@ -128,7 +128,8 @@ def winner_of(
     groups: set[int] | None = None,
     rule: str = "d1",
 ) -> int | None:
-    found = Overrides(entries, lambda _: frozenset(groups or ())).winner(rule, client)
+    overrides = Overrides().changed((), entries, lambda _: frozenset(groups or ()))
+    found = overrides.winner(rule, client)
     return None if found is None else found.pk
 
 

@@ -56,9 +56,9 @@ def user(number: int) -> Client:
     return Client("user", str(number))
 
 
-def seen(client: Client, used: int = 0, *rules: Rule, now: int = NOW) -> Decision:
+def seen(client: Client, used: int = 0, *rules: Rule, now: int = NOW, cost: int = 1) -> Decision:
     """What a store decides on a request of a client that has used so much."""
-    hits = [Hit(rule, client) for rule in rules or (RULE,)]
+    hits = [Hit(rule, client, cost) for rule in rules or (RULE,)]
     readings = {hit.counter: Reading(0, used, 0) for hit in hits}
     return decide(hits, readings, charges(hits, readings), now)
 
@@ -79,7 +79,7 @@ def told() -> Iterator[Recorder]:
 
 def kept(told: Recorder) -> dict[Client, int]:
     """The clients of a recorder's tally, with their values."""
-    return {c: v for counts in told._tally.values() for c, v in counts.clients.items()}
+    return {c: s.value for counts in told._tally.values() for c, s in counts.clients.items()}
 
 
 def counts(redis: Redis, minute: int = MINUTE, prefix: str = "sl:") -> dict[str, int]:
@@ -89,7 +89,13 @@ def counts(redis: Redis, minute: int = MINUTE, prefix: str = "sl:") -> dict[str,
 
 
 def top(redis: Redis, rule: Rule = RULE, minute: int = MINUTE) -> dict[Client, float]:
-    found: Any = redis.zrange(f"sl:usage:{minute}:top:{rule_field(rule)}", 0, -1, withscores=True)
+    return scores(redis, "top", rule, minute)
+
+
+def scores(redis: Redis, kind: str, rule: Rule = RULE, minute: int = MINUTE) -> dict[Client, float]:
+    """A sorted set of clients."""
+    key = f"sl:usage:{minute}:{kind}:{rule_field(rule)}"
+    found: Any = redis.zrange(key, 0, -1, withscores=True)
     return {member_client(member): score for member, score in found}
 
 
@@ -154,8 +160,10 @@ def test_minutes_are_those_of_redis(told: Recorder, redis_client: Redis) -> None
 def test_everything_expires(told: Recorder, redis_client: Redis) -> None:
     told.record(seen(user(1), 0, RULE, OTHER))
     told.flush()
+    told.record(seen(user(1), 5))
+    told.flush()
     keys = redis_client.keys()
-    assert len(keys) == 4
+    assert len(keys) == 7
     assert all(KEEP_SECONDS - 60 < redis_client.ttl(key) <= KEEP_SECONDS for key in keys)
 
 
@@ -274,6 +282,54 @@ def test_the_greatest_are_kept(arrivals: list[int], most: int) -> None:
     assert all(value == used[int(client.identity)] for client, value in found.items())
     left_out = [count for number, count in used.items() if user(number) not in found]
     assert max(left_out, default=0) <= min(found.values(), default=0)
+
+
+# What clients asked, and what of that was over the limit
+
+
+def test_what_a_client_asked_is_counted_admitted_or_refused_by_all_processes(
+    told: Recorder, redis_client: Redis
+) -> None:
+    for used in (3, 4, 5, 5):
+        told.record(seen(user(1), used))
+    recorder.recorder.record(seen(user(1), 5, cost=2))
+    told.record(seen(user(2), 0, cost=3))
+    for each in (told, recorder):
+        each.flush()
+    assert scores(redis_client, "asked") == {user(1): 6, user(2): 3}
+    assert scores(redis_client, "over") == {user(1): 4}
+
+
+def test_what_another_rule_refused_was_asked_all_the_same(
+    told: Recorder, redis_client: Redis
+) -> None:
+    told.record(seen(user(1), 5, RULE, OTHER, OBSERVING))
+    told.flush()
+    for rule in (RULE, OTHER, OBSERVING):
+        assert scores(redis_client, "asked", rule) == {user(1): 1}
+    assert scores(redis_client, "over", RULE) == {user(1): 1}
+    assert scores(redis_client, "over", OTHER) == {}
+    assert scores(redis_client, "over", OBSERVING) == {}  # refused already: nothing would have been
+
+
+def test_an_observing_rule_tells_whom_it_would_have_refused(
+    told: Recorder, redis_client: Redis
+) -> None:
+    for used in (2, 3, 3):
+        told.record(seen(user(1), used, OBSERVING))
+    told.record(seen(user(2), 0, OBSERVING))
+    told.flush()
+    assert scores(redis_client, "over", OBSERVING) == {user(1): 2}
+
+
+def test_what_clients_asked_is_bounded_too(told: Recorder, redis_client: Redis) -> None:
+    for start in (0, MOST_CLIENTS):
+        for number in range(start, start + MOST_CLIENTS):
+            told.record(seen(user(number), 5, cost=2 if start else 1))
+        told.flush()
+    for kind in ("asked", "over"):
+        kept = scores(redis_client, kind)
+        assert kept == {user(MOST_CLIENTS + number): 2 for number in range(MOST_CLIENTS)}
 
 
 # Threads, forks, exits

@@ -19,8 +19,10 @@ from redis import Redis
 from django_slidinglimit import keeper as keeping
 from django_slidinglimit import limiter
 from django_slidinglimit.keeper import Keeper
+from django_slidinglimit.loading import Loaded, load
 from django_slidinglimit.models import Rule
-from django_slidinglimit.rules import RuleSet, compile_set
+from django_slidinglimit.overrides import Overrides
+from django_slidinglimit.rules import RuleSet, compile_rule
 from example_project.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -62,9 +64,9 @@ def polling() -> Iterator[None]:
 class TestRuleSet:
     @staticmethod
     def compiled(*rows: dict[str, str]) -> RuleSet:
-        return compile_set(
-            Rule(**({"pk": pk, "rate": "5/min"} | row)) for pk, row in enumerate(rows, 1)
-        )
+        made = [Rule(**({"pk": pk, "rate": "5/min"} | row)) for pk, row in enumerate(rows, 1)]
+        new = [compile_rule(row) for row in made]
+        return RuleSet().changed((), new, Overrides(), {}, None, lambda: None)
 
     def test_gives_the_rules_of_a_scope(self) -> None:
         found = self.compiled({"scope": "a"}, {"scope": "b"}, {"scope": "a"}, {"path": "a"})
@@ -76,15 +78,20 @@ class TestRuleSet:
             {"path": "api/items/<int:pk>/"},
             {"path": "/api/*"},
             {"path": "*"},
-            {"path": "api"},
+            {"path": "/api"},
             {"path": "<slug:name>/"},
             {"path": "/"},
         )
         assert [r.pk for r in found.for_path("/api/items/7/", "GET")] == [1, 2, 3]
         assert [r.pk for r in found.for_path("/api/items/x/", "GET")] == [2, 3]
-        assert [r.pk for r in found.for_path("/api", "GET")] == [3, 4]
-        assert [r.pk for r in found.for_path("/api/", "GET")] == [2, 3, 5]
-        assert [r.pk for r in found.for_path("/", "GET")] == [3, 6]
+        assert [r.pk for r in found.for_path("/api", "GET")] == [4, 3]
+        assert [r.pk for r in found.for_path("/api/", "GET")] == [5, 2, 3]
+        assert [r.pk for r in found.for_path("/", "GET")] == [6, 3]
+
+    def test_gives_the_rules_of_a_view_by_its_name(self) -> None:
+        found = self.compiled({"path": "*"}, {"path": "api:list"}, {"path": "api:item"})
+        assert [r.pk for r in found.for_path("/x/", "GET", "api:item")] == [3, 1]
+        assert [r.pk for r in found.for_path("/api:item", "GET")] == [1]
 
     def test_gives_the_rules_that_cover_the_method(self) -> None:
         found = self.compiled(
@@ -97,11 +104,12 @@ class TestRuleSet:
         assert [r.pk for r in found.for_scope("a", "PUT")] == [2]
         assert [r.pk for r in found.for_path("/a", "PUT")] == [4]
 
+    @pytest.mark.django_db
     @pytest.mark.parametrize(
         ("fields", "problem"),
         [
             ({"rate": "10/month"}, "month"),
-            ({"path": "<nonsense:x>/"}, "nonsense"),
+            ({"scope": "", "path": "<nonsense:x>/"}, "nonsense"),
             ({"methods": "FETCH"}, "FETCH"),
             ({"key": "nobody"}, "nobody"),
             ({"key": "broken"}, "not today"),
@@ -119,12 +127,14 @@ class TestRuleSet:
     ) -> None:
         (tmp_path / "broken_key.py").write_text("raise RuntimeError('not today')")
         monkeypatch.syspath_prepend(tmp_path)
+        bad = Rule.objects.create(**({"scope": "a", "name": "bad", "rate": "5/min"} | fields))
+        good = Rule.objects.create(scope="a", rate="5/min")
         with override_settings(SLIDINGLIMIT={"KEYS": {"broken": "broken_key.key"}}):
-            found = self.compiled({"scope": "a", "name": "bad"} | fields, {"scope": "a"})
-        assert [r.pk for r in found.for_scope("a", "GET")] == [2]
-        assert list(found.problems) == ["rule 1"]
-        assert "bad" in found.problems["rule 1"]
-        assert problem in found.problems["rule 1"]
+            found = load(Loaded(), None, lambda: None).set
+        assert [r.pk for r in found.for_scope("a", "GET")] == [good.pk]
+        assert list(found.problems) == [f"rule {bad.pk}"]
+        assert "bad" in found.problems[f"rule {bad.pk}"]
+        assert problem in found.problems[f"rule {bad.pk}"]
 
 
 class RulesInOrdinaryTests(TestCase):

@@ -506,11 +506,23 @@ def test_rule_throttle_counts_by_the_rules_key() -> None:
     assert ask(view, HTTP_X_API_KEY="b") == [200]
 
 
-def test_rule_throttle_applies_rules_of_the_views_scope_whether_declared_or_not() -> None:
+def test_rule_throttle_applies_rules_of_the_views_scope_if_it_is_declared(
+    settings: Settings,
+) -> None:
     rule("reports", "1/min")
     view = view_of(RuleThrottle, throttle_scope="reports")
+    with pytest.raises(ImproperlyConfigured, match="no rate is declared for the scope 'reports'"):
+        call(view)
+    settings.REST_FRAMEWORK = {"DEFAULT_THROTTLE_RATES": {"reports": None}}
     assert ask(view, 2) == [200, 429]
     assert ask(view_of(RuleThrottle)) == [200]
+
+
+def test_another_throttle_may_declare_the_scope_that_the_rule_throttle_applies() -> None:
+    view = view_of(Scoped, RuleThrottle, throttle_scope="later")
+    assert ask(view) == [200]
+    rule("later", "1/min")
+    assert ask(view, 2) == [200, 429]
 
 
 @pytest.mark.parametrize("order", [1, -1])

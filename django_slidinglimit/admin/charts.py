@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django_slidinglimit.core.rates import Rate
     from django_slidinglimit.core.window import Reading
 
@@ -19,6 +21,9 @@ HALF = WIDTH // 2
 HEIGHT = 100
 # What the fullest block or the limit leaves free above itself.
 HEADROOM = 10
+# Columns are no wider than if there were so many, and leave some of their step to the gap.
+FEWEST_COLUMNS = 20
+FILLED = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +85,31 @@ def picture(rate: Rate, reading: Reading) -> Picture:
 def bar(used: int, limit: int) -> float:
     """How far a bar of 100 is filled: full at the limit, and for a limit of 0."""
     return min(100.0, round(100 * used / limit, 1)) if limit > 0 else 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Numbers as columns side by side, 1000 wide and 100 high, and a limit as a line across.
+
+    Args:
+        boxes: a column for each number.
+        limit: where the line stands.
+    """
+
+    boxes: list[Box]
+    limit: float
+
+
+def columns(numbers: Sequence[int], limit: int) -> Columns:
+    """Draw numbers and a limit to one scale; none of them negative."""
+    unit = (HEIGHT - HEADROOM) / max(limit, *numbers, 1)
+    step = WIDTH / max(len(numbers), FEWEST_COLUMNS)
+
+    def box(place: int, number: int) -> Box:
+        height = round(number * unit, 2)
+        return Box(
+            round(place * step, 2), round(HEIGHT - height, 2), round(step * FILLED, 2), height
+        )
+
+    boxes = [box(place, number) for place, number in enumerate(numbers)]
+    return Columns(boxes, round(HEIGHT - limit * unit, 2))

@@ -12,6 +12,7 @@ from django.contrib.admin.utils import quote
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.urls import NoReverseMatch, reverse
+from django.utils.formats import localize
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from django_slidinglimit.core.decisions import Client, Rule
+    from django_slidinglimit.models import Override
     from django_slidinglimit.usage.reader import RuleUsage, Standing
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -49,11 +51,13 @@ class Row:
         usage: the rule and its last minutes.
         standing: how the client stands with it.
         person: the user behind it, if the one who looks may know.
+        override: the row of the override that holds for it.
     """
 
     usage: RuleUsage
     standing: Standing
     person: Person | None = None
+    override: Override | None = None
 
     @property
     def client(self) -> Client:
@@ -103,12 +107,31 @@ class Row:
             State.NEAR: _("near the limit"),
             State.LIMITED: _("limited"),
             State.OBSERVED: _("over, observed"),
+            State.BLOCKED: _("blocked"),
+            State.EXEMPT: _("exempt"),
         }[self.standing.state]
+
+    @property
+    def excepted(self) -> bool:
+        """Whether an override has it blocked or exempt, so that its counter plays no part."""
+        return self.standing.override is not None and self.standing.override.effect != "rate"
+
+    @property
+    def left(self) -> str:
+        """How many more are admitted now."""
+        if self.standing.state is State.EXEMPT:
+            return _("no limit")
+        blocked = self.standing.state is State.BLOCKED
+        return localize(0 if blocked else self.standing.verdict.remaining)
 
     @property
     def free_in(self) -> str:
         """When the next request is admitted if nothing else arrives."""
         wait = self.standing.verdict.retry_after
+        if self.standing.state is State.EXEMPT:
+            wait = 0
+        elif self.standing.state is State.BLOCKED and self.standing.override:
+            wait = self.standing.override.expires_in_ms()
         if wait is None:
             return _("never")
         return duration(wait) if wait else _("now")
@@ -125,18 +148,24 @@ class Card:
 
 
 def cards(rows: Iterable[Row]) -> list[Card]:
-    """Rows counted by state, the worst first."""
+    """Rows counted by state, the worst first; of overrides only where there are any."""
     found = {
+        State.BLOCKED: Card("blocked", _("blocked")),
         State.LIMITED: Card("limited", _("limited now")),
         State.NEAR: Card("near", _("near the limit")),
         State.OBSERVED: Card("observed", _("over, observed")),
+        State.EXEMPT: Card("exempt", _("exempt")),
         State.OK: Card("ok", _("ok")),
     }
     for row in rows:
         card = found[row.standing.state]
         card.first = card.first or row.id
         card.count += 1
-    return list(found.values())
+    return [
+        card
+        for state, card in found.items()
+        if card.count or state not in (State.BLOCKED, State.EXEMPT)
+    ]
 
 
 def target(client: Client, rule: Rule) -> str:

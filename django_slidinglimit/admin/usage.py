@@ -16,7 +16,7 @@ from django.urls import path, reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 
-from django_slidinglimit import conf, connections
+from django_slidinglimit import clients, conf, connections
 from django_slidinglimit._compat import BREADCRUMBS_ARE_A_LIST
 from django_slidinglimit.core.decisions import Client, Hit
 from django_slidinglimit.core.stores import StoreError
@@ -24,6 +24,7 @@ from django_slidinglimit.errors import SettingError
 from django_slidinglimit.models import Rule, Usage
 from django_slidinglimit.usage import reader
 
+from .overrides import overrides_by_key
 from .rows import Row, cards, client_query, label, legible, people, read_target, who
 
 if TYPE_CHECKING:
@@ -95,12 +96,30 @@ class UsageAdmin(ModelAdmin):
             "person": person,
         }
         with self._told(context):
+            everywhere = reader.override_everywhere(client)
+            rows_of = overrides_by_key([everywhere])
+            context["everywhere"] = everywhere and rows_of.get(everywhere.pk)
             context["server"] = server = reader.server()
+            found = reader.of_client(server.minute, client)
+            rows_of = overrides_by_key(standing.override for _, standing in found)
             context["rows"] = [
-                Row(usage, standing, person)
-                for usage, standing in reader.of_client(server.minute, client)
+                Row(usage, s, person, rows_of.get(s.override.pk) if s.override else None)
+                for usage, s in found
             ]
+            context["new_override"] = self._new_override(request, client)
         return self._page(request, "client", context)
+
+    def _new_override(self, request: HttpRequest, client: Client) -> str:
+        """Where an override for a client is made, for those who may, if it can be written down."""
+        if not request.user.has_perm(f"{self.opts.app_label}.add_override"):
+            return ""
+        try:
+            if clients.settled(*client) != client or not client.identity.isprintable():
+                return ""
+        except ValueError:  # an address of the project's own making
+            return ""
+        name = f"admin:{self.opts.app_label}_override_add"
+        return f"{reverse(name, current_app=self.admin_site.name)}?{client_query(client)}"
 
     def reset_view(self, request: HttpRequest) -> HttpResponse:
         """Forget what one client has used of one rule; asks once."""
@@ -170,6 +189,8 @@ class UsageAdmin(ModelAdmin):
                 "opts": self.opts,
                 "page": name,
                 "breadcrumbs_are_a_list": BREADCRUMBS_ARE_A_LIST,
+                "may_see_overrides": request.user.has_perm(f"{self.opts.app_label}.view_override")
+                or request.user.has_perm(f"{self.opts.app_label}.change_override"),
                 "may_reset": self.has_reset_permission(request),
                 "recording": conf.current().USAGE,
                 "minutes": reader.MINUTES,

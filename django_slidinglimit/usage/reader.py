@@ -9,21 +9,25 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_slidinglimit import connections, keeper
+from django_slidinglimit.clients import BUILT_IN, PREFIXES
 from django_slidinglimit.core.decisions import Hit
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.core.window import used
+from django_slidinglimit.places import at_rate
 
 from .recorder import client_member, field_rule, member_client, minute_base
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from django_slidinglimit.core.decisions import Answer, Client, Rule, Verdict
+    from django_slidinglimit.core.decisions import Answer, Client, Counter, Rule, Verdict
     from django_slidinglimit.core.stores import Store
     from django_slidinglimit.core.window import Reading
+    from django_slidinglimit.overrides import Override, Overrides
     from django_slidinglimit.rules import StoredRule
 
 # The running minute and those before it.
@@ -52,16 +56,27 @@ class State(StrEnum):
     NEAR = "near"
     LIMITED = "limited"
     OBSERVED = "observed"  # over the limit of a rule that only observes
+    BLOCKED = "blocked"  # by an override
+    EXEMPT = "exempt"  # by an override
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One client under one rule, now."""
+    """One client under one rule, now.
+
+    Args:
+        rule: the rule as it holds for the client: at the override's rate, if it has another one.
+        client: who is counted.
+        verdict: what a request would be told; a block or an exemption goes before it.
+        reading: the counter.
+        override: the one that holds for the client, if there is one.
+    """
 
     rule: Rule
     client: Client
     verdict: Verdict
     reading: Reading
+    override: Override | None = None
 
     @property
     def used(self) -> int:
@@ -80,6 +95,10 @@ class Standing:
 
     @property
     def state(self) -> State:
+        if self.override is not None and self.override.effect == "exempt":
+            return State.EXEMPT
+        if self.override is not None and self.override.effect == "block":
+            return State.OBSERVED if self.rule.observe else State.BLOCKED
         if not self.verdict.allowed:
             return State.OBSERVED if self.rule.observe else State.LIMITED
         return State.NEAR if self.share >= NEAR else State.OK
@@ -119,6 +138,12 @@ class RuleUsage:
         """Whether it is a row that is off or deleted by now."""
         return self.stored is None and self.rule.id.startswith("d")
 
+    @property
+    def overridden(self) -> bool:
+        """Whether it is a rule in code, as overrides have its clients counted."""
+        rates = {client.override and client.override.rate for client in self.clients}
+        return self.stored is None and rates == {self.rule.rate}
+
 
 def server() -> Server:
     """Ask the server for its time and what it is.
@@ -154,21 +179,23 @@ def overview(minute: int) -> list[RuleUsage]:
     found = sorted(_rules(store, minute).values(), key=lambda u: u.rule.name)
     if len(found) > MOST_RULES:
         found = sorted(found, key=lambda u: -(u.allowed + u.refused + u.would))[:MOST_RULES]
-    hits: list[Hit] = []
-    for usage, clients in zip(found, _busiest(store, minute, found), strict=True):
-        hits += [Hit(usage.rule, client) for client in clients]
-    by_rule: dict[Rule, list[Standing]] = {}
-    for standing in _standings(store, hits):
-        by_rule.setdefault(standing.rule, []).append(standing)
-    for usage in found:
-        usage.clients = sorted(
-            by_rule.get(usage.rule, ()), key=lambda s: (-s.used, s.client.kind, s.client.identity)
-        )
-    return found
+    busiest = _busiest(store, minute, found)
+    overrides = keeper.current().overrides
+    asked = [
+        _ask(usage.rule, client, overrides)
+        for usage, clients in zip(found, busiest, strict=True)
+        for client in clients
+    ]
+    standings = iter(_standings(store, asked))
+    for usage, clients in zip(found, busiest, strict=True):
+        usage.clients = sorted(islice(standings, len(clients)), key=_most_used)
+    return _folded(found)
 
 
 def of_client(minute: int, client: Client) -> list[tuple[RuleUsage, Standing]]:
-    """The rules that a client is under: those that counted it lately, or hold a count for it.
+    """The rules that a client is under: those that counted it lately or hold a count for it.
+
+    And those that have an override of their own for it, which may keep them from counting.
 
     Raises:
         StoreError: the server does not answer.
@@ -178,19 +205,29 @@ def of_client(minute: int, client: Client) -> list[tuple[RuleUsage, Standing]]:
     for stored in stored_rules().values():
         known.setdefault(stored.rule.id, RuleUsage(stored.rule, stored, MINUTES))
     seen = _seen(store, minute, client, [f for usage in known.values() for f in usage.fields])
-    asked: dict[tuple[str, int], tuple[int, RuleUsage]] = {}
+    overrides = keeper.current().overrides
+    asked: dict[Counter, _Candidate] = {}
     for usage in known.values():
         # Of several rates of one place, which share a counter, the one last applied to the client.
         age = min((seen[f] for f in usage.fields if f in seen), default=MINUTES)
-        counter = (usage.rule.id, usage.rule.rate.window_ms)
-        if counter not in asked or age < asked[counter][0]:
-            asked[counter] = (age, usage)
-    standings = _standings(store, [Hit(usage.rule, client) for _, usage in asked.values()])
+        hit, override = _ask(usage.rule, client, overrides)
+        by_override = override is not None and override.rate == usage.rule.rate
+        candidate = _Candidate(by_override and usage.stored is None, age, usage, hit, override)
+        asked[hit.counter] = min(asked.get(hit.counter, candidate), candidate, key=lambda c: c[:2])
+    standings = _standings(store, [(c.hit, c.override) for c in asked.values()])
     return [
-        (usage, standing)
-        for (age, usage), standing in zip(asked.values(), standings, strict=True)
-        if age < MINUTES or standing.reading.previous or standing.reading.current
+        (candidate.usage, standing)
+        for candidate, standing in zip(asked.values(), standings, strict=True)
+        if candidate.age < MINUTES
+        or standing.reading.previous
+        or standing.reading.current
+        or _is_excepted(candidate, client)
     ]
+
+
+def override_everywhere(client: Client) -> Override | None:
+    """The override that holds for a client under every rule that has none of its own for it."""
+    return keeper.current().overrides.winner("", client)
 
 
 def rule_of(text: str) -> Rule:
@@ -303,11 +340,69 @@ def _seen(store: Store, minute: int, client: Client, fields: Sequence[str]) -> d
     return seen
 
 
-def _standings(store: Store, hits: Sequence[Hit]) -> list[Standing]:
+class _Candidate(NamedTuple):
+    """A rule as it may hold for the client of a page; the least of a counter is shown."""
+
+    by_override: bool  # known by an override's rate alone
+    age: int
+    usage: RuleUsage
+    hit: Hit
+    override: Override | None
+
+
+def _is_excepted(candidate: _Candidate, client: Client) -> bool:
+    """Whether a rule has an override of its own for a client, and may count such clients."""
+    if candidate.override is None or candidate.override.rule is None:
+        return False
+    stored = candidate.usage.stored
+    if stored is None or stored.key is None:
+        return True
+    name = stored.key.name
+    if name == "user_or_ip":
+        return client.kind in ("user", "ip")
+    own = name not in BUILT_IN and not name.startswith(PREFIXES)
+    return own or name == client.kind
+
+
+def _ask(rule: Rule, client: Client, overrides: Overrides) -> tuple[Hit, Override | None]:
+    """What to read of a client's counter under a rule, and the override that holds there."""
+    override = overrides.winner(rule.id, client)
+    rate = override.rate if override is not None else None
+    return Hit(rule if rate is None else at_rate(rule, rate), client), override
+
+
+def _standings(store: Store, asked: Sequence[tuple[Hit, Override | None]]) -> list[Standing]:
+    hits = [hit for hit, _ in asked]
     answers: list[Answer] = []
     for start in range(0, len(hits), TRIP):
         answers += store.peek(hits[start : start + TRIP]).answers
-    return [Standing(a.hit.rule, a.hit.client, a.verdict, a.reading) for a in answers if a.reading]
+    return [
+        Standing(a.hit.rule, a.hit.client, a.verdict, a.reading, override)
+        for a, (_, override) in zip(answers, asked, strict=True)
+        if a.reading
+    ]
+
+
+def _folded(found: Sequence[RuleUsage]) -> list[RuleUsage]:
+    """The rules, with clients of a rule in code that an override counts beside its others."""
+    own = {usage.rule.id: usage for usage in found if not usage.overridden}
+    kept = []
+    for usage in found:
+        same = own.get(usage.rule.id)
+        if same is None or not usage.overridden:
+            kept.append(usage)
+            continue
+        for what in ("allowed", "refused", "would"):
+            setattr(same, what, getattr(same, what) + getattr(usage, what))
+        clients = {standing.client: standing for standing in (*usage.clients, *same.clients)}
+        same.clients = sorted(clients.values(), key=_most_used)[:MOST_CLIENTS]
+        same.active = max(same.active, usage.active, len(clients))
+        same.age = min(same.age, usage.age)
+    return kept
+
+
+def _most_used(standing: Standing) -> tuple[int, str, str]:
+    return (-standing.used, standing.client.kind, standing.client.identity)
 
 
 def _run(store: Store, commands: Sequence[tuple[Any, ...]]) -> list[Any]:

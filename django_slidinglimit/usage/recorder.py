@@ -5,7 +5,9 @@ never a decision.
 
 Keys, all under `<prefix>usage:<minute>:` (minutes since 1970 by Redis TIME), gone after an hour:
 `rules` a hash: a rule's field (see `rule_field`) -> its name; `counts` a hash: "<field>:allowed",
-":refused", ":would" -> how many; `top:<field>` a sorted set: client -> the counter's own value.
+":refused", ":would" -> how many; and sorted sets of clients: `top:<field>` by the counter's own
+value, `asked:<field>` by what they asked, `over:<field>` by what of that was over the limit. A
+request of cost 3 asks for 3.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ MOST_RULES = 500
 MOST_CLIENTS_IN_ALL = 10_000
 FEW_CLIENTS = 10
 # Clients sent in one exchange, so that each stays far from the deadline.
-BATCH = 2000
+BATCH = 1000
 
 
 def rule_field(rule: Rule) -> str:
@@ -114,7 +116,7 @@ class Recorder:
                 tally.count(answer, allowed)
                 value = used(rule.rate, answer.reading) + answer.charged
                 room = self._clients < MOST_CLIENTS_IN_ALL
-                self._clients += tally.rank(answer.hit.client, value, room)
+                self._clients += tally.note(answer, allowed, value, room)
             if self._thread is None and not self._stopped.is_set():
                 self._start()
 
@@ -171,8 +173,19 @@ class Recorder:
             logger.exception("Recording usage failed.")
 
 
+class _Seen:
+    """One client in one minute: the counter's greatest value, what it asked, what was over."""
+
+    __slots__ = ("asked", "over", "value")
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self.asked = 0
+        self.over = 0
+
+
 class _Minute:
-    """One rule's decisions in one minute, and its busiest clients with their greatest values."""
+    """One rule's decisions in one minute, and its busiest clients."""
 
     __slots__ = ("_order", "allowed", "clients", "refused", "would")
 
@@ -180,7 +193,7 @@ class _Minute:
         self.allowed = 0
         self.refused = 0
         self.would = 0
-        self.clients: dict[Client, int] = {}
+        self.clients: dict[Client, _Seen] = {}
         # The clients as a heap, by values that may have grown since.
         self._order: list[tuple[int, Client]] = []
 
@@ -194,47 +207,63 @@ class _Minute:
         elif allowed:
             self.allowed += 1
 
-    def rank(self, client: Client, value: int, room: bool) -> int:
-        """Note a client's value; where there is no room for more, in place of the least one.
+    def note(self, answer: Answer, allowed: bool, value: int, room: bool) -> int:
+        """Note what a client asked; where there is no room for more, in place of the least one.
+
+        Args:
+            answer: the answer that it got.
+            allowed: whether the whole decision was.
+            value: what the counter holds now.
+            room: whether there may be more than a few clients.
 
         Returns:
             How many clients it has more than before.
         """
-        known = self.clients.get(client)
-        if known is not None:
-            self.clients[client] = max(value, known)
-            return 0
-        if len(self.clients) < (MOST_CLIENTS if room else FEW_CLIENTS):
-            self.clients[client] = value
-            heappush(self._order, (value, client))
-            return 1
-        if value > self._least():
-            del self.clients[self._order[0][1]]
-            self.clients[client] = value
-            heapreplace(self._order, (value, client))
-        return 0
+        hit, more = answer.hit, 0
+        seen = self.clients.get(hit.client)
+        if seen is None:
+            if len(self.clients) < (MOST_CLIENTS if room else FEW_CLIENTS):
+                heappush(self._order, (value, hit.client))
+                more = 1
+            elif value > self._least():
+                del self.clients[self._order[0][1]]
+                heapreplace(self._order, (value, hit.client))
+            else:
+                return 0
+            seen = self.clients[hit.client] = _Seen(value)
+        elif value > seen.value:
+            seen.value = value
+        seen.asked += hit.cost
+        if not answer.verdict.allowed and (allowed or not hit.rule.observe):
+            seen.over += hit.cost
+        return more
 
     def _least(self) -> int:
         while True:
             value, client = self._order[0]
-            if value == self.clients[client]:
+            grown = self.clients[client].value
+            if value == grown:
                 return value
-            heapreplace(self._order, (self.clients[client], client))
+            heapreplace(self._order, (grown, client))
 
     def commands(self, base: str, rule: Rule) -> list[tuple[Any, ...]]:
         """What writes it under keys that begin with `base`."""
         field = rule_field(rule)
-        rules, counts, top = f"{base}rules", f"{base}counts", f"{base}top:{field}"
+        rules, counts = f"{base}rules", f"{base}counts"
         found: list[tuple[Any, ...]] = [("HSET", rules, field, rule.name)]
         found += [
             ("HINCRBY", counts, f"{field}:{what}", getattr(self, what))
             for what in ("allowed", "refused", "would")
         ]
-        scores = ((value, client_member(client)) for client, value in self.clients.items())
-        if self.clients:
-            found.append(("ZADD", top, "GT", *chain.from_iterable(scores)))
-            found.append(("ZREMRANGEBYRANK", top, 0, -MOST_CLIENTS - 1))
-        return found + [("EXPIRE", key, KEEP_SECONDS) for key in (rules, counts, top)]
+        sets = [f"{base}{what}:{field}" for what in ("top", "asked", "over")]
+        members = [(client_member(client), seen) for client, seen in self.clients.items()]
+        if members:
+            scores = chain.from_iterable((seen.value, member) for member, seen in members)
+            found.append(("ZADD", sets[0], "GT", *scores))
+        found += [("ZINCRBY", sets[1], seen.asked, member) for member, seen in members]
+        found += [("ZINCRBY", sets[2], seen.over, member) for member, seen in members if seen.over]
+        found += [("ZREMRANGEBYRANK", key, 0, -MOST_CLIENTS - 1) for key in sets]
+        return found + [("EXPIRE", key, KEEP_SECONDS) for key in (rules, counts, *sets)]
 
 
 recorder = Recorder()
