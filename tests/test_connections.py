@@ -137,7 +137,7 @@ def test_the_deadline_is_ours_whatever_the_cache_says(
 
 
 def test_the_pool_is_our_own_and_the_caches_keep_theirs(redis_server: EmbeddedServer) -> None:
-    with using(redis_server.url, {"SOCKET_TIMEOUT": 7}):
+    with using(f"{redis_server.url}&client_name=apart", {"SOCKET_TIMEOUT": 7}):
         ask()
         theirs = caches["limits"].client.get_client().connection_pool  # type: ignore[attr-defined]
         ours = connections.redis_store().wire._pool
