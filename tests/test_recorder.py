@@ -70,8 +70,9 @@ def patience(settings: Settings) -> None:
 
 
 @pytest.fixture
-def told() -> Iterator[Recorder]:
-    """A recorder of the test's own."""
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """A recorder of the test's own, which writes only when it is told to."""
+    monkeypatch.setattr("django_slidinglimit.usage.recorder.FLUSH_SECONDS", 60.0)
     own = Recorder()
     yield own
     own.stop()
