@@ -197,7 +197,7 @@ def summary(found: Trial) -> str:
     """What the trial came to, in a sentence."""
     told = _(
         "%(rate)s would have refused %(refused)s of %(asked)s requests of the last hour "
-        "(%(percent)s), and met %(clients)s of %(all)s clients."
+        "(%(percent)s), from %(clients)s of %(all)s clients."
     )
     return told % {
         "rate": found.rate,
