@@ -1,15 +1,11 @@
 """The admin's pages in Chromium, under a strict Content-Security-Policy."""
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client as Browser
-from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
-from pytest_django import Settings
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page, expect
 
 from django_slidinglimit import limiter
 from django_slidinglimit.admin.charts import picture
@@ -19,62 +15,14 @@ from django_slidinglimit.core.window import Reading
 from django_slidinglimit.models import Rule as Row
 from django_slidinglimit.rules import compile_rule
 from django_slidinglimit.usage import recorder
-from tests.conftest import missing
 from tests.recorded import record
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin_site")]
 
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 OVERVIEW = "/admin/django_slidinglimit/usage/"
 CLIENT = "/admin/django_slidinglimit/usage/client/?kind=ip&identity=127.0.0.1"
 # Enough for a refresh or two on a busy machine.
 SOON = 15_000
-
-
-@pytest.fixture
-def page(
-    live_server: LiveServer,
-    admin_client: Browser,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Page]:
-    """A tab, signed in, whose test fails if the policy refused anything or a script failed."""
-    chromium = shutil.which("chromium") or missing("chromium is not installed")
-    settings.MIDDLEWARE = ["tests.admin_site.strict", *settings.MIDDLEWARE]
-    # Playwright's sync API runs an event loop in this thread.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    faults: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        context = browser.new_context(base_url=live_server.url, reduced_motion="no-preference")
-        session = admin_client.cookies["sessionid"].value
-        context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-        context.expose_function("slReport", lambda told: faults.append(told))
-        context.add_init_script(
-            "document.addEventListener('securitypolicyviolation', (e) =>"
-            " slReport(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}`))"
-        )
-        tab = context.new_page()
-        tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.on("console", lambda message: _note(message, faults))
-        yield tab
-        browser.close()
-    assert not faults
-
-
-def _note(message: ConsoleMessage, faults: list[str]) -> None:
-    # Tests refuse requests on purpose.
-    if message.type == "error" and not message.text.startswith("Failed to load resource"):
-        faults.append(message.text)
 
 
 @pytest.fixture
