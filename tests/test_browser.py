@@ -261,6 +261,7 @@ def test_the_form_of_an_override_asks_only_for_what_its_choices_need(page: Page)
         page.get_by_label(choice).check()
         assert shown() == asked
     fields["kind"].fill("global")
+    assert shown() == {"kind"}
     page.get_by_label("another rate").check()
     assert shown() == {"kind", "rate"}
     page.get_by_label("block").check()
