@@ -31,7 +31,7 @@ M = TypeVar("M", models.Rule, models.Override)
 C = TypeVar("C")
 
 # Rows that the database hands over at a time: few enough to take less than a millisecond.
-CHUNK = 100
+CHUNK = 250
 # Fields that no decision depends on.
 UNREAD = frozenset({"description", "reason", "created_by", "created", "updated"})
 
@@ -122,15 +122,23 @@ def groups_of(identity: str) -> frozenset[int] | None:
     Returns:
         None if the database does not answer.
     """
+    global _groups_failed
     users = get_user_model()._default_manager.using(database())
     try:
         found = users.filter(pk=identity).values_list("groups", flat=True)
-        return frozenset(group for group in found if group is not None)
+        groups = frozenset(group for group in found if group is not None)
     except (ValueError, ValidationError, FieldError):  # no such key; a user model without groups
         return frozenset()
     except Error as error:
-        logger.error("The groups of user %s cannot be read: %s", identity, error)
+        if not _groups_failed:  # once per change, not once per request
+            logger.error("The groups of users cannot be read, no override of a group: %s", error)
+        _groups_failed = True
         return None
+    _groups_failed = False
+    return groups
+
+
+_groups_failed = False
 
 
 def database() -> str:
