@@ -15,11 +15,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import AnonymousUser, Group, User
 from django.test import AsyncRequestFactory, RequestFactory
 from redis import Redis
 
-from django_slidinglimit import clients, conf, connections, limiter
+from django_slidinglimit import clients, conf, connections, exchange, limiter
 from django_slidinglimit.checks import PARTS, UNKNOWN
 from django_slidinglimit.core.decisions import Answer, Client, Decision, Hit
 from django_slidinglimit.core.decisions import Rule as CompiledRule
@@ -27,7 +27,7 @@ from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.window import Reading, retry_after, verdict
 from django_slidinglimit.headers import fields
 from django_slidinglimit.keeper import publish
-from django_slidinglimit.models import Rule
+from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.usage import hour, reader, recorder
 from example_project.server import EmbeddedServer
 
@@ -354,3 +354,16 @@ def test_a_redis_user_with_the_rights_that_are_told_may_do_all(settings: Setting
         assert connections.store().failure is None
         # The library's own name and version are told where that is allowed.
         assert {entry["object"] for entry in admin.acl_log()} <= {"client|setinfo"}
+
+
+# exchange.md
+
+
+def test_the_example_of_a_file_is_imported() -> None:
+    Group.objects.create(name="staff")
+    [example] = blocks(DOCS / "exchange.md", "json")
+    exchange.load(example)
+    assert {str(row) for row in Override.objects.all()} == {
+        "exempt for group staff",
+        "500/min for user 42",
+    }
