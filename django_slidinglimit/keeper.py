@@ -5,7 +5,7 @@ from a thread of its own and loads the rows anew when it differs. The request pa
 query and takes no lock, unless the last look is over a second old (a process that was idle).
 
 Loading gives way: Python runs one thread at a time, and takes it from one that computes after 5 ms
-only, each time another wants it. So the thread sleeps after each half a millisecond.
+only, each time another wants it. So the thread sleeps after each millisecond.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OLDEST_LOOK = 1.0
 # Rows are loaded after so many seconds even if the token is the same: raw SQL sets none.
 RELOAD = 60.0
 # While rows are loaded: seconds of work, and of sleep after them.
-SLICE = 0.0005
+SLICE = 0.001
 BREAK = 0.001
 
 

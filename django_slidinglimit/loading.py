@@ -31,7 +31,7 @@ M = TypeVar("M", models.Rule, models.Override)
 C = TypeVar("C")
 
 # Rows that the database hands over at a time: few enough to take less than a millisecond.
-CHUNK = 100
+CHUNK = 250
 # Fields that no decision depends on.
 UNREAD = frozenset({"description", "reason", "created_by", "created", "updated"})
 
@@ -70,21 +70,17 @@ def load(last: Loaded, token: bytes | None, pause: Callable[[], None]) -> Loaded
     problems: dict[str, str] = {}
     rules = _read(rows, compile_rule, last.rules, problems, pause)
     overrides = _read(exceptions, compile_override, last.overrides, problems, pause)
-    exempted = last.set.overrides.changed(
-        _missing(last.overrides, overrides, pause),
-        _missing(overrides, last.overrides, pause),
-        groups_of,
-        pause,
-    )
-    made = last.set.changed(
-        _missing(last.rules, rules, pause),
-        _missing(rules, last.rules, pause),
-        exempted,
-        problems,
-        token,
-        pause,
-    )
-    return Loaded(rules, overrides, made)
+    exceptional = last.set.overrides.changed(overrides.gone, overrides.new, groups_of, pause)
+    made = last.set.changed(rules.gone, rules.new, exceptional, problems, token, pause)
+    return Loaded(rules.rows, overrides.rows, made)
+
+
+class _Read(NamedTuple, Generic[C]):
+    """The rows of a table as they are now, and what that does to what was compiled before."""
+
+    rows: dict[int, Row[C]]
+    gone: list[C]
+    new: list[C]
 
 
 def _read(
@@ -93,36 +89,31 @@ def _read(
     last: Mapping[int, Row[C]],
     problems: dict[str, str],
     pause: Callable[[], None],
-) -> dict[int, Row[C]]:
-    """The rows as they are now; one with the values that it had is what it was."""
-    model, found = rows.model, {}
+) -> _Read[C]:
+    """Read the rows; one with the values that it had is what it was."""
+    model = rows.model
     names = [f.attname for f in model._meta.concrete_fields if f.name not in UNREAD]
     key = names.index(model._meta.pk.attname)
+    found: dict[int, Row[C]] = {}
+    gone, new = [], []
     for values in rows.order_by().values_list(*names).iterator(chunk_size=CHUNK):
         pause()
         pk = values[key]
         row = last.get(pk)
-        if row is None or row.values != values:
-            made = model.from_db(rows.db, names, values)
-            try:
-                row = Row(values, compile_row(made))
-            except Exception as exc:  # a project's own key, too, which may fail in its own ways
-                problems[f"{model._meta.verbose_name} {pk}"] = f"{made}: {exc}"
-                continue
-        found[pk] = row
-    return found
-
-
-def _missing(
-    these: Mapping[int, Row[C]], those: Mapping[int, Row[C]], pause: Callable[[], None]
-) -> list[C]:
-    """What of some rows is not among others."""
-    missing = []
-    for pk, row in these.items():
-        pause()
-        if those.get(pk) is not row:
-            missing.append(row.compiled)
-    return missing
+        if row is not None and row.values == values:
+            found[pk] = row
+            continue
+        made = model.from_db(rows.db, names, values)
+        try:
+            found[pk] = Row(values, compile_row(made))
+        except Exception as exc:  # a project's own key, too, which may fail in its own ways
+            problems[f"{model._meta.verbose_name} {pk}"] = f"{made}: {exc}"
+            continue
+        new.append(found[pk].compiled)
+        if row is not None:
+            gone.append(row.compiled)
+    gone += [last[pk].compiled for pk in last.keys() - found.keys()]
+    return _Read(found, gone, new)
 
 
 def groups_of(identity: str) -> frozenset[int] | None:
@@ -131,15 +122,23 @@ def groups_of(identity: str) -> frozenset[int] | None:
     Returns:
         None if the database does not answer.
     """
+    global _groups_failed
     users = get_user_model()._default_manager.using(database())
     try:
         found = users.filter(pk=identity).values_list("groups", flat=True)
-        return frozenset(group for group in found if group is not None)
+        groups = frozenset(group for group in found if group is not None)
     except (ValueError, ValidationError, FieldError):  # no such key; a user model without groups
         return frozenset()
     except Error as error:
-        logger.error("The groups of user %s cannot be read: %s", identity, error)
+        if not _groups_failed:  # once per change, not once per request
+            logger.error("The groups of users cannot be read, no override of a group: %s", error)
+        _groups_failed = True
         return None
+    _groups_failed = False
+    return groups
+
+
+_groups_failed = False
 
 
 def database() -> str:

@@ -150,16 +150,14 @@ class Overrides:
     def _around(self, rule: str, client: Client) -> Iterator[Sequence[Override]]:
         """The overrides that are for a client, the strongest first."""
         if self._clients:
-            yield self._clients.get((rule, client), ())
-            yield self._clients.get((None, client), ())
+            yield _under(self._clients, rule, client)
         if self._groups and client.kind == "user" and client.identity:
             keys = [(r, g) for g in self._groups_for(client.identity) for r in (rule, None)]
             yield sorted((o for key in keys for o in self._groups.get(key, ())), key=_rank)
         if self._networks and client.kind == "ip":
             yield from self._networks_around(rule, client.identity)
         if self._everyone:
-            yield self._everyone.get((rule, None), ())
-            yield self._everyone.get((None, None), ())
+            yield _under(self._everyone, rule, None)
 
     def _groups_for(self, identity: str) -> frozenset[int]:
         known = self._memberships.get(identity)
@@ -183,8 +181,12 @@ class Overrides:
         for of, prefix, level in self._networks:
             if of == version and prefix <= longest:
                 beginning = number >> bits - prefix << bits - prefix
-                yield level.get((rule, beginning), ())
-                yield level.get((None, beginning), ())
+                yield _under(level, rule, beginning)
+
+
+def _under(level: Level, rule: str, whom: Client | int | None) -> tuple[Override, ...]:
+    """The overrides for one rule, then those for all."""
+    return level.get((rule, whom), ()) + level.get((None, whom), ())
 
 
 def _rank(override: Override) -> tuple[bool, int, int]:

@@ -148,7 +148,7 @@ class SimpleRateThrottle(BaseThrottle):
             walk = limiter.keep_walk(request)
             if asked is None or asked.view is not view:
                 asked = _ask_all(request, view, walk)
-            place = asked.without_doubles(place)
+            place = asked.without_doubles(self, place)
         else:
             walk = limiter.walk_of(request) or Walk()
         self.decision = _decide(request, view, [place], walk)
@@ -310,9 +310,9 @@ class _Round:
         return round_
 
     def places(self) -> list[Place]:
-        return [self.without_doubles(place) for _, place in self.asked]
+        return [self.without_doubles(*asked) for asked in self.asked]
 
-    def without_doubles(self, place: Place) -> Place:
+    def without_doubles(self, throttle: SimpleRateThrottle, place: Place) -> Place:
         """The place, without its scope's rules if a throttle of that scope is in the round.
 
         Raises:
@@ -322,8 +322,8 @@ class _Round:
             return place
         if any(p.scope == place.scope for _, p in self.asked if not p.by_path):
             return replace(place, scope="")
-        if place.scope not in self.declared and place.scope not in RuleThrottle.THROTTLE_RATES:
-            raise _undeclared("RuleThrottle", place.scope)
+        if place.scope not in self.declared and place.scope not in throttle.THROTTLE_RATES:
+            raise _undeclared(_path(throttle), place.scope)
         return place
 
 

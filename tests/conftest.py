@@ -24,6 +24,8 @@ from example_project.server import (
     find_binary,
 )
 
+pytest_plugins = ["tests.browser"]
+
 SERVER = pytest.StashKey[EmbeddedServer]()
 BINARIES = {"path": binary_on_path, "wheel": binary_in_wheel, "": find_binary}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.test import Client as Browser
 from django.urls import reverse
 from django.utils import timezone
@@ -267,6 +267,31 @@ class TestTwoPeople:
         assert "rule: x → blank; " in told
         assert "expires: soon → blank; " in told or "expires: soon → blank." in told
         assert Override.objects.get().rate == "5/min"
+
+    @pytest.mark.django_db(transaction=True)
+    def test_who_saves_while_another_edit_is_not_yet_committed_waits_and_is_told(
+        self, admin_client: Browser
+    ) -> None:
+        rule = search()
+        form = opened(admin_client, rule)
+        told: list[str] = []
+
+        def save() -> None:
+            try:
+                data = form | {"rate": "7/min"}
+                told.append(text_of(admin_client.post(page_of("change", rule), data)))
+            finally:
+                connections.close_all()
+
+        thread = threading.Thread(target=save)
+        with transaction.atomic():
+            Rule.objects.update(rate="50/min")
+            thread.start()
+            thread.join(1)  # time to come as far as it can
+            assert thread.is_alive()
+        thread.join()
+        assert "rate: 100/min → 50/min" in told[0]
+        assert Rule.objects.get().rate == "50/min"
 
     @pytest.mark.django_db(transaction=True)
     def test_of_many_at_once_one_saves_and_the_others_are_told(self, admin_user: User) -> None:

@@ -57,7 +57,7 @@ def test_it_tells_what_the_rate_would_have_refused_of_whom(admin_client: Browser
     record(compile_rule(row).rule, PAUL, 3, ago=5)
     page = preview(admin_client, of_row(row))
     assert (
-        "5/min would have refused 1,195 of 1,203 requests of the last hour (99%), and met 1 of 2 "
+        "5/min would have refused 1,195 of 1,203 requests of the last hour (99%), from 1 of 2 "
         "clients." in page
     )
     assert "user 77 1,200 1,200 1,195" in page
@@ -143,7 +143,7 @@ def test_who_is_left_out_and_that_an_observing_rule_refuses_nothing_is_said(
         record(compile_rule(row).rule, client, 9)
     Override.objects.create(rule=row, kind="user", identity="78", effect="rate", rate="99/min")
     page = preview(admin_client, of_row(row), mode="observe", methods="GET")
-    assert "met 1 of 1 clients" in page
+    assert "from 1 of 1 clients" in page
     assert "1 client that has an override is left out." in page
     assert "The traffic is that of the methods that the rule had so far." in page
     assert "The rule has counted 40% of clients so far" in page

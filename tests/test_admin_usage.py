@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import reverse
@@ -293,6 +294,24 @@ def test_with_redis_full_the_page_says_that_it_cannot_count(
             assert "1 of 10" in page
     finally:
         redis_client.config_set("maxmemory", 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_the_rules_unreadable_the_page_says_what_stays_in_force(
+    admin_client: Browser,
+) -> None:
+    Row.objects.create(name="A", scope="a", rate="5/min")
+    assert "cannot be read" not in text_of(admin_client.get(OVERVIEW))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE django_slidinglimit_rule RENAME TO gone")
+        try:
+            for url in (OVERVIEW, f"{OVERVIEW}?fragment=1", f"{CLIENT}?kind=ip&identity=x"):
+                page = text_of(admin_client.get(url))
+                assert "The rules cannot be read from the database." in page
+                assert "those that were read last stay in force" in page
+        finally:
+            cursor.execute("ALTER TABLE gone RENAME TO django_slidinglimit_rule")
+    assert "cannot be read" not in text_of(admin_client.get(OVERVIEW))
 
 
 @pytest.mark.usefixtures("away")

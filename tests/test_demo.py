@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,7 +48,9 @@ def edit_rule(browser: Browser, rule: Rule, **changes: str) -> None:
     [path] = re.findall(rf'href="(/admin/[^"]*/change/)">{rule.name}<', listed)
     _, page = browser.open(path)
     [token] = set(re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page))
-    form = {**model_to_dict(rule), **changes, "csrfmiddlewaretoken": token}
+    [seen] = re.findall(r'name="seen" value="([^"]*)"', page)
+    hidden = {"csrfmiddlewaretoken": token, "seen": unescape(seen)}
+    form = {**model_to_dict(rule), **changes, **hidden}
     status, answer = browser.open(path, form)
     assert status == 200
     assert "was changed successfully" in answer, answer

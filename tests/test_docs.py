@@ -15,11 +15,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import AnonymousUser, Group, User
 from django.test import AsyncRequestFactory, RequestFactory
 from redis import Redis
 
-from django_slidinglimit import clients, conf, connections, limiter
+from django_slidinglimit import clients, conf, connections, exchange, limiter
 from django_slidinglimit.checks import PARTS, UNKNOWN
 from django_slidinglimit.core.decisions import Answer, Client, Decision, Hit
 from django_slidinglimit.core.decisions import Rule as CompiledRule
@@ -27,8 +27,8 @@ from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.window import Reading, retry_after, verdict
 from django_slidinglimit.headers import fields
 from django_slidinglimit.keeper import publish
-from django_slidinglimit.models import Rule
-from django_slidinglimit.usage import reader, recorder
+from django_slidinglimit.models import Override, Rule
+from django_slidinglimit.usage import hour, reader, recorder
 from example_project.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -347,7 +347,23 @@ def test_a_redis_user_with_the_rights_that_are_told_may_do_all(settings: Setting
         usages = reader.overview(reader.server().minute)
         assert {usage.rule.name for usage in usages} == {"any", "other", "none"}
         assert reader.of_client(reader.server().minute, Client("ip", "127.0.0.1"))
+        assert len(hour.sources(lambda _rule: True)) == 3
+        assert hour.seen([usages[0].rule])
+        assert hour.clients_over(usages[0].rule) == 0
         limiter.reset(request, "any", key="ip", rate="2/min")
         assert connections.store().failure is None
         # The library's own name and version are told where that is allowed.
         assert {entry["object"] for entry in admin.acl_log()} <= {"client|setinfo"}
+
+
+# exchange.md
+
+
+def test_the_example_of_a_file_is_imported() -> None:
+    Group.objects.create(name="staff")
+    [example] = blocks(DOCS / "exchange.md", "json")
+    exchange.load(example)
+    assert {str(row) for row in Override.objects.all()} == {
+        "exempt for group staff",
+        "500/min for user 42",
+    }

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     ModelAdmin = admin.ModelAdmin[Any]
 else:
-    ModelAdmin = admin.ModelAdmin
+    from django_slidinglimit._compat import ModelAdmin
 
 
 class HistoryAdmin(ModelAdmin):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.contrib import admin
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpResponseNotAllowed
 from django.shortcuts import get_object_or_404
@@ -28,6 +27,7 @@ from .figures import between, number, percent_between
 from .rows import client_query, duration, label, people, who
 
 if TYPE_CHECKING:
+    from django.contrib import admin
     from django.http import HttpRequest, HttpResponse, QueryDict
     from django.urls import URLPattern
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     ModelAdmin = admin.ModelAdmin[Rule]
 else:
-    ModelAdmin = admin.ModelAdmin
+    from django_slidinglimit._compat import ModelAdmin
 
 NAME = "django_slidinglimit_rule_preview"
 TEMPLATES = "admin/django_slidinglimit/preview"
@@ -197,7 +197,7 @@ def summary(found: Trial) -> str:
     """What the trial came to, in a sentence."""
     told = _(
         "%(rate)s would have refused %(refused)s of %(asked)s requests of the last hour "
-        "(%(percent)s), and met %(clients)s of %(all)s clients."
+        "(%(percent)s), from %(clients)s of %(all)s clients."
     )
     return told % {
         "rate": found.rate,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     ModelAdmin = admin.ModelAdmin[Rule]
 else:
-    ModelAdmin = admin.ModelAdmin
+    from django_slidinglimit._compat import ModelAdmin
 
 BEGIN_SO = gettext_lazy(
     "Begin with observe: this page then tells what the rule would have refused, before it does."

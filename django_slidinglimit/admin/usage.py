@@ -16,7 +16,7 @@ from django.urls import path, reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 
-from django_slidinglimit import clients, conf, connections
+from django_slidinglimit import clients, conf, connections, keeper
 from django_slidinglimit._compat import BREADCRUMBS_ARE_A_LIST
 from django_slidinglimit.core.decisions import Client, Hit
 from django_slidinglimit.core.stores import StoreError
@@ -193,6 +193,7 @@ class UsageAdmin(ModelAdmin):
                 or request.user.has_perm(f"{self.opts.app_label}.change_override"),
                 "may_reset": self.has_reset_permission(request),
                 "recording": conf.current().USAGE,
+                "rules_failure": keeper.failure(),
                 "minutes": reader.MINUTES,
                 **context,
             },

@@ -80,7 +80,7 @@ def clients_over(rule: Rule) -> int:
     """
     store = connections.store().store
     keys = [f"{base}over:{rule_field(rule)}" for base in _bases(store)]
-    members = _run(store, [("ZRANGE", key, 0, -1) for key in keys], SETS_TRIP)
+    members = _run(store, [("ZREVRANGE", key, 0, -1) for key in keys], SETS_TRIP)
     return len({member for found in members for member in found})
 
 
@@ -108,7 +108,7 @@ def sources(wanted: Callable[[Rule], bool]) -> list[Source]:
             if wanted(rule):
                 source = found.setdefault(name, Source(rule))
                 places.append((source, minute, f"{base}asked:{name}"))
-    asked = _run(store, [("ZRANGE", key, 0, -1, "WITHSCORES") for *_, key in places], SETS_TRIP)
+    asked = _run(store, [("ZREVRANGE", key, 0, -1, "WITHSCORES") for *_, key in places], SETS_TRIP)
     for (source, minute, _), reply in zip(places, asked, strict=True):
         source.bounded |= len(reply) >= 2 * MOST_CLIENTS
         for member, score in zip(reply[::2], reply[1::2], strict=True):

@@ -113,7 +113,7 @@ def run(rule: StoredRule, before: StoredRule | None) -> Trial:
         own=bool(own),
         bounded=any(source.bounded for source in found),
     )
-    lines = []
+    overrides, lines = keeper.current().overrides, []
     for client, asked in hour.merged(found).items():
         if not rule.enforced_for(client):
             continue
@@ -121,7 +121,7 @@ def run(rule: StoredRule, before: StoredRule | None) -> Trial:
             client, sum(asked.values()), _busiest(asked, trial.stretch), refused(trial.rate, asked)
         )
         # Overrides are looked up only where they matter: groups may have to be read.
-        if line.refused.high and keeper.current().overrides.winner(rule.rule.id, client):
+        if line.refused.high and overrides.winner(rule.rule.id, client):
             trial.excepted += 1
         else:
             lines.append(line)

@@ -56,10 +56,10 @@ def measured(family: str, sizes: Sizes) -> list[Figure]:
     """Measure a family on an empty database, and print it."""
     from django.contrib.auth.models import Group
 
-    from django_slidinglimit.models import Rule
+    from django_slidinglimit.models import Override, Rule
 
-    Rule.objects.all().delete()
-    Group.objects.all().delete()
+    for model in (Override, Rule, Group):
+        model.objects.all().delete()
     figures = list(import_module(f"tests.benchmarks.{family}").run(sizes))
     print_table(figures)
     return figures

@@ -33,7 +33,10 @@ def leave_two_rules() -> None:
 
 
 def write_overrides(number: int) -> None:
-    """Overrides: half for addresses, the rest for networks of seven sizes, users and a group."""
+    """Overrides: half for addresses, the rest for networks of seven sizes, users and a group.
+
+    None of a network is for an address that is measured.
+    """
     group, _ = Group.objects.get_or_create(name="partners")
     rule = Rule.objects.get(scope=SCOPE)
     overrides = []
@@ -42,7 +45,7 @@ def write_overrides(number: int) -> None:
             whom = {"kind": "ip", "identity": address(n)}
         elif n % 10 < 7:
             length = 8 + n // 10 % 7 * 4
-            whom = {"network": f"{11 + n % 200}.{n // 256 % 256}.{n % 256}.0/{length}"}
+            whom = {"network": f"{20 + n % 100}.{n // 256 % 256}.{n % 256}.0/{length}"}
         else:
             whom = {"kind": "user", "identity": str(n)}
         one = rule if n % 20 == 0 else None

@@ -25,6 +25,7 @@ function show() {
 }
 
 if (form?.elements.target) {
-  form.addEventListener("change", show);
+  // While one types, not on leaving a field: a row that vanished under a click would swallow it.
+  form.addEventListener("input", show);
   show();
 }
