@@ -197,7 +197,6 @@ class TestKeeping:
     def test_without_the_table_the_last_good_set_serves_and_the_log_tells_once(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(keeper, "RELOAD", 2.0)
         Rule.objects.create(scope="a", rate="5/min")
         kept = Keeper()
         kept.look()
