@@ -224,8 +224,7 @@ def _changes(matches: Matches[M], prune: bool) -> list[Change[M]]:
 def _clean(row: Rule | Override) -> dict[str, list[str]]:
     """Check a row's fields, and write them as they are kept; what is wrong, by field."""
     try:
-        row.clean_fields(exclude=UNCHECKED)
-        row.clean()
+        row.full_clean(exclude=UNCHECKED, validate_unique=False, validate_constraints=False)
     except ValidationError as exc:
         return exc.message_dict
     return {}
@@ -234,17 +233,29 @@ def _clean(row: Rule | Override) -> dict[str, list[str]]:
 def _problems(matches: Matches[Any], errors: dict[str, dict[str, list[str]]]) -> list[str]:
     """What is wrong with the rows that would be written, by their places in the file."""
     problems = list(matches.problems)
+    found: dict[Hashable, dict[str, list[str]]] = {}
     for entry in (*matches.new, *(entry for entry, _row in matches.other)):
         wrong = errors[entry.where]
         if not wrong:
-            try:
-                entry.row.validate_constraints()
-            except ValidationError as exc:
-                wrong = exc.message_dict
+            # Constraints ask a database each time, but only which fields are filled in and what the
+            # effect is: one row of each such sort tells. (On writing the database looks at all.)
+            values = documents.fields(entry.row)
+            sort = (values.get("effect"), *map(bool, values.values()))
+            if sort not in found:
+                found[sort] = _broken_constraints(entry.row)
+            wrong = found[sort]
         for name, told in wrong.items():
             where = entry.where if name == NON_FIELD_ERRORS else f"{entry.where}.{name}"
             problems += [f"{where}: {message}" for message in told]
     return problems
+
+
+def _broken_constraints(row: documents.Row) -> dict[str, list[str]]:
+    try:
+        row.validate_constraints()
+    except ValidationError as exc:
+        return exc.message_dict
+    return {}
 
 
 def _target(row: Override) -> Hashable:

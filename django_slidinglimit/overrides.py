@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from socket import AF_INET, AF_INET6, inet_pton
 from types import MappingProxyType
@@ -79,8 +80,9 @@ class Target(NamedTuple):
         return "everyone", None
 
 
-# Overrides of one level: by the rule they are for (None: all) and whom, the strongest first.
-Level = Mapping[tuple[str | None, Any], tuple[Override, ...]]
+# Overrides of one level by whom they are for, or, if that is everyone, by their rule (None: all);
+# the strongest first.
+Level = Mapping[Any, tuple[Override, ...]]
 
 
 class Overrides:
@@ -102,7 +104,7 @@ class Overrides:
         self._groups = levels.get("group")
         self._everyone = levels.get("everyone")
         lengths = sorted((key for key in levels if not isinstance(key, str)), key=lambda k: -k[1])
-        self._networks = [(*key, levels[key]) for key in lengths]
+        self._networks = [(*key, _mask(*key), levels[key]) for key in lengths]
         self._groups_of = groups_of
         self._memberships: dict[str, frozenset[int]] = {}
 
@@ -126,8 +128,8 @@ class Overrides:
             for target, override in entries:
                 pause()
                 level, whom = target.place
-                entry = ((override.rule, whom), override)
-                changes.setdefault(level, ([], []))[which].append(entry)
+                key = override.rule if level == "everyone" else whom
+                changes.setdefault(level, ([], []))[which].append((key, override))
         levels = dict(self._levels)
         for level, (out, into) in changes.items():
             levels[level] = indexes.changed(levels.get(level, {}), out, into, _rank, pause)
@@ -143,21 +145,24 @@ class Overrides:
         if self._levels:
             for found in self._around(rule, client):
                 for override in found:
+                    if override.rule is not None and override.rule != rule:
+                        continue
                     if override.expires is None or override.expires > time.time():
                         return override
         return None
 
     def _around(self, rule: str, client: Client) -> Iterator[Sequence[Override]]:
-        """The overrides that are for a client, the strongest first."""
-        if self._clients:
-            yield _under(self._clients, rule, client)
+        """The overrides that are for a client, the strongest first; those of other rules, too."""
+        if self._clients and client in self._clients:
+            yield self._clients[client]
         if self._groups and client.kind == "user" and client.identity:
-            keys = [(r, g) for g in self._groups_for(client.identity) for r in (rule, None)]
-            yield sorted((o for key in keys for o in self._groups.get(key, ())), key=_rank)
+            mine = self._groups_for(client.identity)
+            yield sorted((o for g in mine for o in self._groups.get(g, ())), key=_rank)
         if self._networks and client.kind == "ip":
-            yield from self._networks_around(rule, client.identity)
+            yield from self._networks_around(client.identity)
         if self._everyone:
-            yield _under(self._everyone, rule, None)
+            yield self._everyone.get(rule, ())
+            yield self._everyone.get(None, ())
 
     def _groups_for(self, identity: str) -> frozenset[int]:
         known = self._memberships.get(identity)
@@ -170,23 +175,27 @@ class Overrides:
             self._memberships[identity] = known
         return known
 
-    def _networks_around(self, rule: str, identity: str) -> Iterator[Sequence[Override]]:
-        text, slash, length = identity.partition("/")
-        version, family, bits = (6, AF_INET6, 128) if ":" in text else (4, AF_INET, 32)
-        try:
-            number = int.from_bytes(inet_pton(family, text))  # a tenth of what ip_network takes
-            longest = int(length) if slash else bits
-        except (OSError, ValueError):  # a get_ident of the project's own
-            return
-        for of, prefix, level in self._networks:
-            if of == version and prefix <= longest:
-                beginning = number >> bits - prefix << bits - prefix
-                yield _under(level, rule, beginning)
+    def _networks_around(self, identity: str) -> Iterator[Sequence[Override]]:
+        version, number, longest = _address(identity)
+        for of, prefix, mask, level in self._networks:
+            if of == version and prefix <= longest and number & mask in level:
+                yield level[number & mask]
 
 
-def _under(level: Level, rule: str, whom: Client | int | None) -> tuple[Override, ...]:
-    """The overrides for one rule, then those for all."""
-    return level.get((rule, whom), ()) + level.get((None, whom), ())
+def _mask(version: int, prefix: int) -> int:
+    bits = 128 if version == 6 else 32
+    return (1 << prefix) - 1 << bits - prefix
+
+
+@lru_cache(maxsize=4096)
+def _address(identity: str) -> tuple[int, int, int]:
+    """The version, number and length of prefix of a client that is counted by address."""
+    text, slash, length = identity.partition("/")
+    version, family, bits = (6, AF_INET6, 128) if ":" in text else (4, AF_INET, 32)
+    try:
+        return version, int.from_bytes(inet_pton(family, text)), int(length) if slash else bits
+    except (OSError, ValueError):  # a get_ident of the project's own, or nobody
+        return 0, 0, 0
 
 
 def _rank(override: Override) -> tuple[bool, int, int]:

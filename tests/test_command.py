@@ -161,7 +161,7 @@ def test_an_import_is_obeyed_by_another_process(
 def test_an_import_that_fails_at_its_last_row_changes_nothing(
     rule: Rule, file: Path, redis_client: Redis
 ) -> None:
-    # The history is written last, and cannot be: who imports is gone meanwhile.
+    # The history is written last, and here it cannot be.
     User.objects.create_superuser("admin")
     before = redis_client.get(TOKEN)
     with connection.cursor() as cursor:

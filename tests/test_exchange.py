@@ -15,7 +15,7 @@ from django_slidinglimit.documents import InvalidFileError
 from django_slidinglimit.models import Override, Rule
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
+    from pytest_django import DjangoAssertNumQueries, Settings
 
 pytestmark = pytest.mark.django_db
 
@@ -374,6 +374,27 @@ def test_a_wrong_rule_is_told_with_its_place_and_field(given: Any, told: str) ->
 def test_a_wrong_override_is_told_with_its_place_and_field(given: Any, told: str) -> None:
     [problem] = problems(document(overrides=[{"effect": "block", **given}]))
     assert problem.startswith(told)
+
+
+def test_of_many_alike_each_that_breaks_a_constraint_is_told() -> None:
+    good = {**ITEMS, "rate": "5/min"}
+    bad = {**good, "path": "a"}
+    rules = [{**row, "name": str(n)} for n, row in enumerate([good, bad, good, bad])]
+    places = [problem.partition(": ")[0] for problem in problems(document(*rules))]
+    assert places == ["rules[1]", "rules[3]"]
+
+
+def test_many_rows_are_compared_with_few_queries(
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    rules = [{"name": f"r{n}", "scope": f"s{n}", "rate": "5/min"} for n in range(50)]
+    rows = [
+        {"rule": {"name": f"r{n}", "scope": f"s{n}"}, "network": f"192.0.2.{n}", "effect": "block"}
+        for n in range(50)
+    ]
+    with django_assert_max_num_queries(20):
+        plan = exchange.compare(document(*rules, overrides=rows))
+    assert len(list(plan.changes())) == 100
 
 
 def test_all_that_is_wrong_is_told_at_once(items: Rule) -> None:

@@ -102,6 +102,21 @@ class TestWinner:
         assert winner_of(equal[:2], ALICE) == 1
         assert winner_of([client(ALICE, 1), client(ALICE, 2)], ALICE) == 2
 
+    @pytest.mark.parametrize(
+        "target",
+        [Target(), Target(group=7), Target(network=clients.parse_network("192.0.2.0/24"))],
+        ids=["everyone", "group", "network"],
+    )
+    def test_one_rule_over_all_at_each_level(self, target: Target) -> None:
+        entries = [
+            (target, Compiled(1, None, "block")),
+            (target, Compiled(2, "d1", "rate")),
+            (target, Compiled(3, "d2", "exempt")),
+        ]
+        whom = V4 if target.network else ALICE
+        for rule, pk in (("d1", 2), ("d2", 3), ("d3", 1)):
+            assert winner_of(entries, whom, {7}, rule) == pk
+
     def test_an_expired_one_leaves_the_field_to_the_next(self) -> None:
         past, soon = time.time() - 1, time.time() + 60
         entries = [client(ALICE, 1, expires=past), client(ALICE, 2, effect="rate", expires=soon)]

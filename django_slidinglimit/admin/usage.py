@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     ModelAdmin = admin.ModelAdmin[Usage]
 else:
-    ModelAdmin = admin.ModelAdmin
+    from django_slidinglimit._compat import ModelAdmin
 
 NAME = "django_slidinglimit_usage"
 TEMPLATES = "admin/django_slidinglimit/usage"
