@@ -52,6 +52,7 @@ WSGI_APPLICATION = "example_project.wsgi.application"
 STATIC_URL = "static/"
 LOGIN_REDIRECT_URL = "/"
 USE_TZ = True
+TIME_ZONE = "UTC"
 # Cookies know no ports: another site on this machine keeps its session.
 SESSION_COOKIE_NAME = "slidinglimit_example_session"
 
