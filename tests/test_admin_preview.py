@@ -161,6 +161,7 @@ def test_who_is_left_out_and_that_an_observing_rule_refuses_nothing_is_said(
         ({"key": "nobody"}, "'nobody' is not a key"),
         ({"mode": ""}, "is not a valid"),
         ({"share": "most"}, "invalid literal"),
+        ({"scope": "", "path": "<int:a>/" * 26}, "path: at most 200 characters"),
     ],
 )
 def test_a_rule_that_makes_no_sense_has_none_and_the_part_is_named(

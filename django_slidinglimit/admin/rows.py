@@ -179,7 +179,10 @@ def read_target(text: str) -> tuple[Client, str]:
     Raises:
         ValueError: it is none.
     """
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError as exc:
+        raise ValueError("A text nested so deeply names no client and rule.") from exc
     if not (isinstance(found, list) and [type(part) for part in found] == [str, str]):
         raise ValueError(f"{text!r} names no client and rule.")
     member, field = found
