@@ -119,6 +119,23 @@ def settled(kind: str, identity: str) -> Client:
     return bounded(kind, identity)
 
 
+def settled_network(text: str) -> str:
+    """A network, as it is kept, from what an operator writes.
+
+    Raises:
+        ValueError: it is none, or narrower than what is counted as one client, so that no client
+            would ever be in it; the message says what to write.
+    """
+    network, widest = parse_network(text), conf.current().IPV6_PREFIX
+    if network.version == 6 and network.prefixlen > widest:
+        client = ip_network((network.network_address, widest), strict=False)
+        raise ValueError(
+            f"IPv6 addresses are counted by their /{widest}, so nobody is ever found in "
+            f"{network}. Write {client} or a wider network."
+        )
+    return str(network)
+
+
 def parse_network(text: str) -> conf.Network:
     """Read a network or an address; bits beyond the prefix are dropped.
 

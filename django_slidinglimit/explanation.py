@@ -245,7 +245,8 @@ def _applying(
     if client is None and asked.no_identity != "allow":
         refuses = asked.no_identity == "refuse"
         client = Client(asked.key.name, "")
-    override = current.overrides.winner(rule.id, client) if client else None
+    # One that insists on an identity refuses before overrides are looked at.
+    override = current.overrides.winner(rule.id, client) if client and not refuses else None
     if override and override.rate:
         rule = at_rate(rule, override.rate)
     return Applying(

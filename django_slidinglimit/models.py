@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import MAXYEAR, MINYEAR
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
@@ -269,6 +270,7 @@ class Override(models.Model):
             rate=lambda: self.rate and Rate.parse(self.rate),
             identity=self._settle_client,
             network=self._settle_network,
+            expires=self._check_expires,
         )
 
     def _settle_client(self) -> None:
@@ -277,7 +279,12 @@ class Override(models.Model):
 
     def _settle_network(self) -> None:
         if self.network:
-            self.network = str(clients.parse_network(self.network))
+            self.network = clients.settled_network(self.network)
+
+    def _check_expires(self) -> None:
+        if self.expires and not MINYEAR < self.expires.year < MAXYEAR:
+            # In another zone it may lie in a year that there is not, and could not be shown.
+            raise ValueError("No calendar reaches so far; leave it blank for never.")
 
 
 class Usage(Rule):

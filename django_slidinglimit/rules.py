@@ -43,7 +43,8 @@ class StoredRule:
         """Whether a client is in the share that the rule is enforced for: always the same ones."""
         if self.share >= 100:
             return True
-        kind, identity = client or ("", "")
+        # Without identity it is nobody, whatever the kind: not told apart, then or later.
+        kind, identity = client if client and client.identity else ("", "")
         text = f"{self.pk}:{len(kind)}:{kind}{identity}".encode(errors="surrogatepass")
         return int.from_bytes(blake2b(text, digest_size=8).digest()) % 100 < self.share
 

@@ -123,6 +123,14 @@ class TestExplanation:
         assert line.where == [f"{SITE}.Scoped"]
         assert passed(told) == {f"the code's rate at {SITE}.Scoped": "Replaced by Mine."}
 
+    def test_no_override_makes_up_for_an_identity_that_a_rule_insists_on(self) -> None:
+        rule("Insists", scope="site.list", key="header:x-api-key", no_identity="refuse")
+        Override.objects.create(effect="exempt")
+        [line] = [line for line in ask("/api/v1/files/").applying if line.rule.name == "Insists"]
+        assert line.refuses
+        assert not line.exempt
+        assert Browser().get("/api/v1/files/").status_code == 429
+
     def test_a_rule_of_another_key_adds(self) -> None:
         rule("All", scope="site.list", rate="6/min", key="global")
         told = ask("/api/v1/files/")
@@ -262,6 +270,15 @@ class TestPage:
         User.objects.all().delete()
         assert staff("view_rule").get(URL, {"path": "/login/", "method": "GET"}).status_code == 200
         assert Browser().get(URL).status_code == 302
+
+    def test_a_reason_is_for_those_who_may_see_overrides(self) -> None:
+        rule("Files", scope="site.list", rate="6/min")
+        Override.objects.create(effect="exempt", reason="a friend")
+        for permissions, told in ((["view_rule"], False), (["view_rule", "view_override"], True)):
+            User.objects.all().delete()
+            response = staff(*permissions).get(URL, {"path": "/api/v1/files/", "method": "GET"})
+            assert "An override holds:" in response.content.decode()
+            assert ("a friend" in response.content.decode()) is told
 
     def test_it_tells_the_view_the_rules_and_why(self, admin_client: Browser) -> None:
         row = rule("Files", scope="site.list", rate="6/min")

@@ -268,6 +268,18 @@ class TestTwoPeople:
         assert "expires: soon → blank; " in told or "expires: soon → blank." in told
         assert Override.objects.get().rate == "5/min"
 
+    @pytest.mark.parametrize(
+        "seen",
+        ["[" * 100_000, json.dumps({"expires": "9999-12-31T23:59:59-12:00"})],
+    )
+    def test_a_form_that_makes_up_what_cannot_be_read_saves_nothing(
+        self, admin_client: Browser, seen: str
+    ) -> None:
+        row = Override.objects.create(effect="rate", rate="5/min")
+        data = opened(admin_client, row) | {"rate": "6/min", "seen": seen}
+        assert "errornote" in admin_client.post(page_of("change", row), data).content.decode()
+        assert Override.objects.get().rate == "5/min"
+
     @pytest.mark.django_db(transaction=True)
     def test_who_saves_while_another_edit_is_not_yet_committed_waits_and_is_told(
         self, admin_client: Browser
@@ -364,3 +376,8 @@ class TestPermissions:
         data = {"action": "switch_off", "_selected_action": [rule.pk]}
         assert browser.post(RULES, data).status_code == 403
         assert browser.post(RULES, data | {"action": "delete_selected"}).status_code == 200
+
+
+@pytest.mark.parametrize("state", ["", "1", "x:was", f"{'9' * 30}:was", f"{'9' * 5000}:now"])
+def test_a_state_that_there_is_not_is_not_restored(admin_client: Browser, state: str) -> None:
+    assert admin_client.post(page_of("restore", search()), {"state": state}).status_code == 400

@@ -161,6 +161,7 @@ def test_who_is_left_out_and_that_an_observing_rule_refuses_nothing_is_said(
         ({"key": "nobody"}, "'nobody' is not a key"),
         ({"mode": ""}, "is not a valid"),
         ({"share": "most"}, "invalid literal"),
+        ({"scope": "", "path": "<int:a>/" * 26}, "path: at most 200 characters"),
     ],
 )
 def test_a_rule_that_makes_no_sense_has_none_and_the_part_is_named(
@@ -189,16 +190,19 @@ def test_with_redis_away_it_says_that(admin_client: Browser) -> None:
     assert "Redis does not answer" in preview(admin_client)
 
 
-def test_a_user_is_named_to_those_who_may_see_users() -> None:
+def test_clients_are_told_to_those_who_may_see_usage_and_named_if_they_may_see_users() -> None:
     browser = staff("add_rule", "view_user", "view_usage")
     maria = User.objects.create_user("maria")
     record(CODE, Client("user", str(maria.pk)), 8)
     page = browser.post(PREVIEW, FORM).content.decode()
     assert "<bdi>maria</bdi></a>" in page
-    page = staff("add_rule").post(PREVIEW, FORM).content.decode()
+    page = staff("add_rule", "view_usage").post(PREVIEW, FORM).content.decode()
     assert "maria" not in page
     assert f"<bdi>{maria.pk}</bdi>" in page
-    assert reverse("admin:django_slidinglimit_usage_client") not in page
+    page = preview(staff("add_rule"))
+    assert "would have refused" in page
+    assert "takes the permission to view usage" in page
+    assert str(maria.pk) not in page.partition("would have refused")[2]
 
 
 def test_it_is_for_those_who_may_write_rules() -> None:

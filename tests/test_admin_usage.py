@@ -237,6 +237,7 @@ def test_a_reset_is_a_post_with_a_token(admin_user: User) -> None:
 @pytest.mark.parametrize(
     "target",
     [
+        "[" * 100_000,
         "",
         "{}",
         "[1, 2]",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +16,7 @@ from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.overrides import Override as Compiled
 from django_slidinglimit.overrides import Overrides, Target
+from django_slidinglimit.rules import compile_rule
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -227,6 +228,12 @@ class TestShare:
                 found = limiter.peek(request, "api", key="ip", rate="3/min").answers[0]
                 assert found.verdict.limit == first
 
+    def test_requests_without_identity_are_one_client_in_it_whatever_their_kind(self) -> None:
+        for share in range(1, 100, 7):
+            row = Rule.objects.create(name="r", scope="api", rate="1/min", share=share)
+            rule = compile_rule(row)
+            assert rule.enforced_for(None) is rule.enforced_for(Client("header:x-api-key", ""))
+
 
 class TestRows:
     @pytest.mark.parametrize(
@@ -245,6 +252,10 @@ class TestRows:
         row = override(kind=given[0], identity=given[1], effect="exempt")
         assert Client(row.kind, row.identity) == kept
 
+    def test_a_network_as_wide_as_one_client_is_found(self) -> None:
+        override(network="2001:db8::7/64", effect="block")
+        assert admitted(get("2001:db8::9")) == 0
+
     def test_a_digest_from_a_page_stays_what_it_is(self) -> None:
         row = override(kind="header:x-api-key", identity="a secret of mine", effect="exempt")
         again = override(kind=row.kind, identity=row.identity, effect="block")
@@ -258,6 +269,10 @@ class TestRows:
             ({"kind": "user_or_ip", "identity": "1", "effect": "block"}, "identity"),
             ({"identity": "1", "effect": "block"}, "identity"),
             ({"network": "192.0.2.0/40", "effect": "block"}, "network"),
+            ({"network": "2001:db8::7", "effect": "block"}, "network"),
+            ({"network": "2001:db8::/65", "effect": "block"}, "network"),
+            ({"effect": "block", "expires": datetime.max.replace(tzinfo=UTC)}, "expires"),
+            ({"effect": "block", "expires": datetime.min.replace(tzinfo=UTC)}, "expires"),
             ({"effect": "rate", "rate": "many"}, "rate"),
             ({"effect": "rate"}, "__all__"),
             ({"effect": "block", "rate": "5/min"}, "__all__"),
@@ -265,7 +280,7 @@ class TestRows:
             ({"effect": "nothing"}, "effect"),
         ],
     )
-    def test_what_is_wrong_is_told_by_field(self, fields: dict[str, str], field: str) -> None:
+    def test_what_is_wrong_is_told_by_field(self, fields: dict[str, Any], field: str) -> None:
         with pytest.raises(ValidationError) as raised:
             Override(**fields).full_clean()
         assert list(raised.value.message_dict) == [field]

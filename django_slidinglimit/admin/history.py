@@ -45,6 +45,10 @@ else:
     from django_slidinglimit._compat import ModelAdmin
 
 
+# Digits of a primary key; int() refuses thousands.
+LONGEST_KEY = 19
+
+
 class HistoryAdmin(ModelAdmin):
     """Writes each change to the history with its values, and puts an earlier state back."""
 
@@ -225,7 +229,8 @@ def _kept(row: Model, asked: str) -> State:
         BadRequest: it names none.
     """
     pk, _colon, part = asked.partition(":")
-    entry = entries_of(row).filter(pk=int(pk)).first() if pk.isdecimal() else None
+    is_key = pk.isdecimal() and len(pk) <= LONGEST_KEY
+    entry = entries_of(row).filter(pk=int(pk)).first() if is_key else None
     found = values(entry, part) if entry and part in ("was", "now") else None
     if found is None:
         raise BadRequest("The form names no state of this row.")

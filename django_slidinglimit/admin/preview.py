@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpResponseNotAllowed
@@ -28,6 +28,7 @@ from .rows import client_query, duration, label, people, who
 
 if TYPE_CHECKING:
     from django.contrib import admin
+    from django.db.models import CharField
     from django.http import HttpRequest, HttpResponse, QueryDict
     from django.urls import URLPattern
 
@@ -114,6 +115,7 @@ class PreviewAdmin(ModelAdmin):
         persons = people(request, self.admin_site, (line.client for line in [*affected, *drawn]))
         chart = charts.columns([line.busiest for line in drawn], found.room)
         return {
+            "may_see_clients": request.user.has_perm("django_slidinglimit.view_usage"),
             "trial": found,
             "summary": summary(found),
             "notes": notes(found, _compiled(row)),
@@ -174,11 +176,17 @@ def proposed(form: QueryDict, row: Rule | None) -> Rule:
     """The rule that stands in a form, with what a preview depends on and nothing else.
 
     Raises:
-        ValueError: it has no place, or its share is no number.
+        ValueError: it has no place, a text is too long, or its share is no number.
     """
     made = Rule(pk=row.pk if row else None, name=form.get("name", ""))
     for name in FIELDS:
-        setattr(made, name, form.get(name, "").strip())
+        text = form.get(name, "").strip()
+        most = cast("CharField[str, str]", Rule._meta.get_field(name)).max_length or 0
+        if len(text) > most:  # a pattern of a megabyte would take seconds
+            raise ValueError(
+                _("%(field)s: at most %(most)d characters.") % {"field": name, "most": most}
+            )
+        setattr(made, name, text)
     made.share = int(form.get("share") or made.share)
     if bool(made.scope) == bool(made.path):
         raise ValueError(_("Give either a scope or a path."))

@@ -64,7 +64,7 @@ def loads(text: str | None) -> State | None:
     """The state of a JSON text; None if it is none."""
     try:
         return read(json.loads(text or "null"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -113,6 +113,6 @@ def _shown(field: Field[Any, Any], text: str | None) -> str:
             return str(found) if found else f"#{text}"
         if isinstance(field, DateTimeField):
             return shown_time(field.to_python(text))
-    except (ValueError, ValidationError):  # no value of the field
+    except (ValueError, OverflowError, ValidationError):  # no value of the field
         pass
     return Truncator(text).chars(LONGEST_SHOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,9 @@ def run(sizes: Sizes) -> Iterator[Figure]:
     rows.leave_two_rules()
     one_each = rows.loaded()
     for what, find in (("scope", of_scope), ("path", of_path)):
-        few, many = in_turns(sizes, partial(find, one_each), partial(find, every))
+        few, many = in_turns(
+            sizes, partial(find, one_each), partial(find, every), clock=time.thread_time
+        )
         one = figure(f"Rules of a {what}, of 1", "us", [s * US for s in few])
         all_ = figure(f"Rules of a {what}, of {sizes.rules:,}", "us", [s * US for s in many])
         yield from (one, all_)
