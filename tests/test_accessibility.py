@@ -38,7 +38,8 @@ FIND = """async () => {
   const found = await axe.run(document, {resultTypes: ["violations", "incomplete"]});
   const unseen = found.incomplete.filter(({id}) => id === "color-contrast").map((fault) => ({
     ...fault,
-    nodes: fault.nodes.filter((node) => node.any.some(({data}) => data?.messageKey === "bgOverlap")),
+    nodes: fault.nodes.filter((node) =>
+      node.any.some(({data}) => data?.messageKey === "bgOverlap")),
   }));
   return [...found.violations, ...unseen].flatMap(({id, nodes}) =>
     nodes.map(({target, html, failureSummary}) =>
