@@ -17,7 +17,9 @@ from django_redis.client import DefaultClient, ShardClient
 from . import conf
 from .core.breaker import Breaker
 from .core.memory import MemoryStore
-from .core.redis import RedisStore, Wire, own_pool
+from .core.pool import own_pool
+from .core.redis import RedisStore
+from .core.wire import Wire
 from .errors import SettingError
 from .signals import store_changed
 

@@ -19,9 +19,11 @@ from django.test import RequestFactory
 
 from django_slidinglimit.core.breaker import Breaker
 from django_slidinglimit.core.decisions import Client, Hit, Rule
+from django_slidinglimit.core.pool import own_pool
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import RedisStore, Wire, own_pool
+from django_slidinglimit.core.redis import RedisStore
 from django_slidinglimit.core.stores import StoreBusyError, StoreError
+from django_slidinglimit.core.wire import Wire
 from django_slidinglimit.decorators import ratelimit
 from django_slidinglimit.models import Rule as RuleRow
 from example_project.server import EmbeddedServer
@@ -243,7 +245,7 @@ def test_a_crowd_within_the_process_is_served_in_turn_and_not_let_through(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes far longer than the timeout for all, and none waits while nobody is served."""
-    monkeypatch.setattr("django_slidinglimit.core.redis.MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("django_slidinglimit.core.wire.MOST_CONNECTIONS", 2)
     wire = Wire.from_url(redis_server.url, timeout=TIMEOUT)
     answers = together(80, lambda: wire.run([("EVAL", SLEEP, 0)]))
     assert answers == [[1]] * 80
@@ -252,7 +254,7 @@ def test_a_crowd_within_the_process_is_served_in_turn_and_not_let_through(
 def test_whoever_queues_is_told_at_once_when_the_server_ceases_to_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("django_slidinglimit.core.redis.MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("django_slidinglimit.core.wire.MOST_CONNECTIONS", 2)
     with EmbeddedServer() as server:
         wire = Wire.from_url(server.url, timeout=TIMEOUT)
         [pid] = [info["process_id"] for info in [redis.Redis.from_url(server.url).info("server")]]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from django_slidinglimit.core.redis import REFUND, TAKE, Script, Wire, own_pool
+from django_slidinglimit.core.pool import own_pool
+from django_slidinglimit.core.redis import REFUND, TAKE
+from django_slidinglimit.core.wire import Script, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from django_slidinglimit.core.memory import MemoryStore
-from django_slidinglimit.core.redis import RedisStore, Wire
+from django_slidinglimit.core.redis import RedisStore
+from django_slidinglimit.core.wire import Wire
 from example_project.server import EmbeddedServer
 
 from .clock import Clock, ClockedWire

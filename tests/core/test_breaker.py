@@ -10,8 +10,9 @@ from django_slidinglimit.core.breaker import FIRST_PAUSE, LONGEST_PAUSE, Breaker
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import RedisStore, Wire
+from django_slidinglimit.core.redis import RedisStore
 from django_slidinglimit.core.stores import StoreBusyError, StoreError
+from django_slidinglimit.core.wire import Wire
 
 from .peers import together
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import RedisStore, Wire
+from django_slidinglimit.core.redis import RedisStore
+from django_slidinglimit.core.wire import Wire
 
 from .peers import together
 

@@ -14,7 +14,8 @@ from redis import Redis
 
 from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import RedisStore, Wire
+from django_slidinglimit.core.redis import RedisStore
+from django_slidinglimit.core.wire import Wire
 from example_project.server import EmbeddedServer, binary_in_wheel
 from tests.conftest import missing, need
 

@@ -13,9 +13,11 @@ from redis.connection import BlockingConnectionPool, UnixDomainSocketConnection
 from redis.retry import Retry
 
 from django_slidinglimit.core.decisions import Client, Hit, Rule
+from django_slidinglimit.core.pool import own_pool
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import RedisStore, Wire, own_pool
+from django_slidinglimit.core.redis import RedisStore
 from django_slidinglimit.core.stores import StoreError
+from django_slidinglimit.core.wire import Wire
 
 from .peers import peer, together
 from .test_redis import commands_of

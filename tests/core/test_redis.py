@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import RedisStore, Wire
+from django_slidinglimit.core.redis import RedisStore
 from django_slidinglimit.core.stores import StoreError
+from django_slidinglimit.core.wire import Wire
 
 from .examples import brief
 

@@ -14,9 +14,11 @@ from redis.exceptions import ResponseError
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from django_slidinglimit.core.decisions import Client, Hit, Rule
+from django_slidinglimit.core.pool import own_pool
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import RedisStore, Wire, own_pool
+from django_slidinglimit.core.redis import RedisStore
 from django_slidinglimit.core.stores import StoreError
+from django_slidinglimit.core.wire import Wire
 from example_project.server import EmbeddedServer
 from tests.conftest import need
 

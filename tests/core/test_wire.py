@@ -19,9 +19,11 @@ from redis._parsers import _HiredisParser, _RESP2Parser
 
 from django_slidinglimit.core.breaker import Breaker
 from django_slidinglimit.core.decisions import Client, Hit, Rule
+from django_slidinglimit.core.pool import own_pool
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.redis import MOST_CONNECTIONS, RedisStore, Wire, own_pool
+from django_slidinglimit.core.redis import RedisStore
 from django_slidinglimit.core.stores import StoreBusyError, StoreError
+from django_slidinglimit.core.wire import MOST_CONNECTIONS, Wire
 from example_project.server import EmbeddedServer
 from tests.conftest import need
 
@@ -521,7 +523,8 @@ def test_who_found_no_free_connection_in_time_is_told_that_this_process_is_busy(
 
 FORKING = """
 import os, pickle, sys
-from django_slidinglimit.core.redis import RedisStore, Wire
+from django_slidinglimit.core.redis import RedisStore
+from django_slidinglimit.core.wire import Wire
 HITS = pickle.load(sys.stdin.buffer)
 store = RedisStore(Wire.from_url(sys.argv[1], 5))
 assert store.take(HITS).allowed
