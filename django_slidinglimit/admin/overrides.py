@@ -190,6 +190,10 @@ class OverrideAdmin(HistoryAdmin):
         elif db_field.name == "rate":
             formfield.help_text = gettext("Only where the effect is another rate.")
             formfield.widget.attrs.update(rate_echoes())
+        elif db_field.name == "expires":
+            # Two fields in one, which until Django 6.1 have no names of their own.
+            for part, word in zip(formfield.widget.widgets, (_("Date"), _("Time")), strict=True):
+                part.attrs["aria-label"] = f"{formfield.label}: {word}"
         # Texts, not HTML: they speak of <name>.
         formfield.help_text = escape(formfield.help_text)
         return formfield

@@ -1,0 +1,186 @@
+"""Connections to Redis or Valkey: a pool of our own, which waits no longer than it may.
+
+Only this module and wire.py import redis.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from contextlib import contextmanager
+from copy import copy
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
+    """A pool of our own to the same server as another pool.
+
+    Server, credentials, database, TLS and Sentinel set-up are taken over. Timeouts (what the
+    running exchange allows), retries (none), health checks (none: a trip more, and the pool looks
+    at each connection anyway), replies (bytes, RESP2) and the pool's size are ours.
+    """
+    ours: dict[str, Any] = {
+        "max_connections": 2**31 - 1,
+        "health_check_interval": 0,
+        "retry": Retry(NoBackoff(), 0),
+        "decode_responses": False,
+        "protocol": 2,
+    }
+    theirs = {k: v for k, v in source.connection_kwargs.items() if k not in _POOL_INTERNALS}
+    kind = _timed(source.connection_class)
+    settings = {**theirs, **ours, "connection_class": kind}
+    if not isinstance(source, SentinelConnectionPool):
+        return redis.ConnectionPool(**settings)
+    manager = copy(source.sentinel_manager)
+    manager.sentinels = [
+        redis.Redis(connection_pool=_sentinel_pool(client, ours, len(manager.sentinels)))
+        for client in manager.sentinels
+    ]
+    pool: Any = SentinelConnectionPool
+    own: redis.ConnectionPool = pool(
+        source.service_name, _Sentinels(manager), is_master=True, **settings
+    )
+    return own
+
+
+# What pools put among their connections' arguments for themselves.
+_POOL_INTERNALS = {"connection_pool", "event_dispatcher", "himport_registry"} | {
+    "maint_notifications_config",
+    "maint_notifications_pool_handler",
+}
+
+
+def _sentinel_pool(client: Any, ours: dict[str, Any], share: int) -> redis.ConnectionPool:
+    source = client.connection_pool
+    theirs = {k: v for k, v in source.connection_kwargs.items() if k not in _POOL_INTERNALS}
+    # A sentinel that hangs must leave the others some of the time.
+    kind = _timed(source.connection_class, share)
+    return redis.ConnectionPool(**{**theirs, **ours, "connection_class": kind})
+
+
+class _Sentinels:
+    """Sentinels that many threads may ask at once.
+
+    redis-py moves the one that answered to the front by swapping entries of its list; two threads
+    that do so together put it there twice, and another is lost for good.
+    """
+
+    def __init__(self, manager: Sentinel) -> None:
+        self._manager = manager
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        asked: Any = copy(self._manager)
+        asked.sentinels = list(asked.sentinels)
+        address: tuple[str, int] = asked.discover_master(service_name)
+        self._manager.sentinels = asked.sentinels
+        return address
+
+
+class _Patience(threading.local):
+    """For how many seconds this thread may still wait for the server in the running exchange."""
+
+    left = 0.0
+
+
+patience = _Patience()
+
+
+@contextmanager
+def _waiting(share: int = 1) -> Iterator[float]:
+    """A wait for the server: gives the seconds that it may take, and takes them off the rest."""
+    allowed = max(patience.left / share, 0.001)
+    begun = time.monotonic()
+    try:
+        yield allowed
+    finally:
+        # No more than was allowed: what goes by until this thread runs again is not the server's.
+        patience.left -= min(time.monotonic() - begun, allowed)
+
+
+@cache
+def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
+    """A connection class that waits no longer than the running exchange allows."""
+
+    class Timed(connection_class):  # type: ignore[misc]
+        @property
+        def socket_timeout(self) -> float:
+            return max(patience.left / share, 0.001)
+
+        @socket_timeout.setter
+        def socket_timeout(self, value: float | None) -> None:
+            pass  # ours is computed
+
+        socket_connect_timeout = socket_timeout
+
+        def connect(self) -> None:
+            try:
+                super().connect()
+            except BaseException:  # half-way through signing in: a reply may still come
+                self.disconnect()
+                raise
+
+        def _connect(self) -> Any:
+            with _waiting(share):
+                return _TimedSocket(super()._connect(), share)
+
+    return Timed
+
+
+class _TimedSocket:
+    """A socket whose every wait is as long as it then may be, however many one reply takes.
+
+    What has come already is taken without a wait. So a process with more to do than it has time
+    for, whose threads run long after their replies came, does not take the server for slow.
+    """
+
+    def __init__(self, sock: Any, share: int) -> None:
+        self._sock = sock
+        self._share = share
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def sendall(self, data: bytes) -> None:
+        sent: int = self._at_once(self._sock.send, data) or 0
+        if sent < len(data):
+            with _waiting(self._share) as allowed:
+                self._sock.settimeout(allowed)
+                self._sock.sendall(data[sent:])
+
+    def recv(self, *args: Any) -> bytes:
+        data: bytes = self._read(self._sock.recv, *args)
+        return data
+
+    def recv_into(self, *args: Any) -> int:
+        size: int = self._read(self._sock.recv_into, *args)
+        return size
+
+    def _read(self, read: Callable[..., Any], *args: Any) -> Any:
+        if not self._sock.gettimeout():  # 0: the pool only looks whether something has come
+            return read(*args)
+        come = self._at_once(read, *args)
+        if come is not None:
+            return come
+        with _waiting(self._share) as allowed:
+            self._sock.settimeout(allowed)
+            return read(*args)
+
+    def _at_once(self, call: Callable[..., Any], *args: Any) -> Any:
+        """What the call gives without a wait; None if it would have to."""
+        self._sock.settimeout(0)
+        try:
+            return call(*args)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        finally:
+            self._sock.settimeout(1)  # not 0, which has a meaning above; each wait sets its own
