@@ -138,7 +138,7 @@ class TestKeeping:
         assert latest - began > 4  # else it was no long load
         assert longest < 2  # as long as a decision waits that finds the rules too old
 
-    def test_an_edit_is_obeyed_by_the_next_decision_of_its_own_process(self, polling: None) -> None:
+    def test_an_edit_is_obeyed_by_the_next_decision_of_its_own_thread(self, polling: None) -> None:
         for limit in range(5, 25):
             Rule.objects.update_or_create(scope="a", defaults={"rate": f"{limit}/min"})
             assert limits("a") == [limit]
