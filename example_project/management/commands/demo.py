@@ -91,8 +91,10 @@ class Command(BaseCommand):
                 )
             )
             self.stdout.flush()
-            while True:  # not one sleep for ever: a signal that comes right before would not end it
-                time.sleep(1)
+            # Python swallows what a handler raises while it clears an object away.
+            while signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                time.sleep(0.5)
+            raise KeyboardInterrupt
 
 
 @contextmanager
