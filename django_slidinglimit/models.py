@@ -12,7 +12,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from . import clients
+from . import addresses, clients
 from .core.rates import Rate
 from .paths import PathPattern
 from .signals import rules_changed
@@ -279,7 +279,7 @@ class Override(models.Model):
 
     def _settle_network(self) -> None:
         if self.network:
-            self.network = clients.settled_network(self.network)
+            self.network = addresses.settled_network(self.network)
 
     def _check_expires(self) -> None:
         if self.expires and not MINYEAR < self.expires.year < MAXYEAR:

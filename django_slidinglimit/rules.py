@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
-from . import clients, indexes, models
+from . import addresses, clients, indexes, models
 from .core.decisions import Client, Rule
 from .core.rates import Rate
 from .overrides import Override, Overrides, Target
@@ -151,7 +151,7 @@ def compile_override(row: models.Override) -> tuple[Target, Override]:
     target = Target(
         Client(row.kind, row.identity) if row.kind else None,
         row.group_id,
-        clients.parse_network(row.network) if row.network else None,
+        addresses.parse_network(row.network) if row.network else None,
     )
     return target, Override(
         pk=row.pk,

@@ -20,7 +20,7 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from . import clients, conf, headers, keeper, limiter
+from . import addresses, clients, conf, headers, keeper, limiter
 from .clients import Key
 from .core.decisions import Decision
 from .core.rates import Rate
@@ -129,9 +129,9 @@ class SimpleRateThrottle(BaseThrottle):
         settled = conf.current()
         trusting = settled.TRUSTED_PROXIES or settled.TRUST_UNIX_SOCKET
         if trusting or api_settings.NUM_PROXIES is None:
-            address = clients.address_of(request)
+            address = addresses.address_of(request)
         else:
-            address = clients.parse_address(super().get_ident(request) or "")
+            address = addresses.parse_address(super().get_ident(request) or "")
         client = clients.by_address(address)
         return None if client is None else client.identity
 

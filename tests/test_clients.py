@@ -14,8 +14,9 @@ from django.test import RequestFactory, override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidinglimit import clients, limiter, models
-from django_slidinglimit.clients import address_of, by_address, parse_address
+from django_slidinglimit import addresses, clients, limiter, models
+from django_slidinglimit.addresses import address_of, parse_address
+from django_slidinglimit.clients import by_address
 from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.usage import recorder
 
@@ -109,10 +110,10 @@ def test_what_is_no_address_is_none(text: str) -> None:
 
 
 def test_addresses_that_are_kept_for_the_next_time_are_short() -> None:
-    before = clients._parse.cache_info().currsize
+    before = addresses._parse.cache_info().currsize
     for number in range(100):
         parse_address(f"{number}" + "x" * 1000)
-    assert clients._parse.cache_info().currsize == before
+    assert addresses._parse.cache_info().currsize == before
 
 
 def test_ipv6_is_counted_by_its_network_and_ipv4_by_its_address(settings: Settings) -> None:

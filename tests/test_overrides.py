@@ -11,7 +11,7 @@ from django.db import IntegrityError
 from django.test import RequestFactory
 from django.utils import timezone
 
-from django_slidinglimit import clients, limiter
+from django_slidinglimit import addresses, limiter
 from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.overrides import Override as Compiled
@@ -54,7 +54,7 @@ class TestWinner:
         assert Overrides().winner("d1", ALICE) is None
 
     def test_a_client_over_a_group_over_a_network_over_everyone(self) -> None:
-        network = Target(network=clients.parse_network("192.0.2.0/24"))
+        network = Target(network=addresses.parse_network("192.0.2.0/24"))
         levels = [
             (Target(client=V4), Compiled(1, None, "rate")),
             (network, Compiled(2, "d1", "exempt")),
@@ -74,7 +74,7 @@ class TestWinner:
 
     def test_the_longest_prefix_over_shorter_ones(self) -> None:
         entries = [
-            (Target(network=clients.parse_network(text)), Compiled(pk, None, "exempt"))
+            (Target(network=addresses.parse_network(text)), Compiled(pk, None, "exempt"))
             for pk, text in enumerate(
                 (
                     "0.0.0.0/0",
@@ -105,7 +105,7 @@ class TestWinner:
 
     @pytest.mark.parametrize(
         "target",
-        [Target(), Target(group=7), Target(network=clients.parse_network("192.0.2.0/24"))],
+        [Target(), Target(group=7), Target(network=addresses.parse_network("192.0.2.0/24"))],
         ids=["everyone", "group", "network"],
     )
     def test_one_rule_over_all_at_each_level(self, target: Target) -> None:

@@ -12,7 +12,7 @@ from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_slidinglimit import clients
+from django_slidinglimit import addresses, clients
 from django_slidinglimit._compat import BREADCRUMBS_ARE_A_LIST
 from django_slidinglimit.explanation import Question, explain
 from django_slidinglimit.models import METHODS, Override
@@ -76,7 +76,7 @@ class QuestionForm(forms.Form):
             ValidationError: it is none.
         """
         text: str = self.cleaned_data["address"]
-        if text and clients.parse_address(text) is None:
+        if text and addresses.parse_address(text) is None:
             raise ValidationError(gettext("%(text)r is no address.") % {"text": text})
         return text
 

@@ -15,7 +15,7 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_slidinglimit import clients, conf
+from django_slidinglimit import addresses, clients, conf
 from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.models import Override, Rule
 
@@ -214,7 +214,7 @@ class OverrideAdmin(HistoryAdmin):
         found, duplicates = super().get_search_results(request, queryset, search_term)
         term = search_term.strip()
         also = models.Q(pk__in=())
-        address = clients.by_address(clients.parse_address(term))
+        address = clients.by_address(addresses.parse_address(term))
         if address is not None:
             also |= models.Q(kind=address.kind, identity=address.identity)
         if term:
