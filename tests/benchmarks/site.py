@@ -18,6 +18,7 @@ def temporary_site() -> Iterator[None]:
 
     with EmbeddedServer() as server, TemporaryDirectory(prefix="sl-benchmarks-") as folder:
         os.environ["SLIDINGLIMIT_TEST_REDIS_URL"] = server.url
+        os.environ.pop("SLIDINGLIMIT_TEST_POSTGRES", None)
         os.environ["SLIDINGLIMIT_TEST_DATABASE"] = f"{folder}/site.sqlite3"
         set_up()
         from django.core.management import call_command
