@@ -13,6 +13,8 @@ from typing import NoReturn
 
 import pytest
 from django.conf import settings
+from django.db import connection
+from pytest_django import DjangoDbBlocker
 from redis import Redis
 
 from django_slidinglimit.usage import recorder
@@ -69,6 +71,21 @@ def redis_client(redis_server: EmbeddedServer) -> Iterator[Redis]:
     """A plain connection to the session's server, to look at what is stored there."""
     with Redis.from_url(redis_server.url) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """The test database can be dropped in the end, whatever thread of a test still holds on to it.
+
+    PostgreSQL drops none that others are connected to, and a live server's threads may be.
+    """
+    yield
+    if connection.vendor == "postgresql":
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
 
 
 @pytest.fixture(autouse=True)
