@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_slidinglimit")
 
+# Seconds that a page waits for the server; nobody's request waits for a page.
+PAGES_TIMEOUT = 2.0
+
 _breaker: Breaker | None = None  # as the settings describe it
+_pages: RedisStore | None = None  # the same for pages
 _making = Lock()
 # What tests put in its place. Neither is dropped when settings change.
 _substitute: Breaker | None = None
@@ -42,6 +46,21 @@ def store() -> Breaker:
         SettingError: the cache alias is no django-redis cache.
     """
     return _substitute or _breaker or _make()
+
+
+def pages() -> Store:
+    """The store as pages read it: past the breaker, with more patience than a request has.
+
+    Raises:
+        SettingError: the cache alias is no django-redis cache.
+    """
+    global _pages
+    if _substitute is not None:
+        return _substitute.store
+    with _making:
+        if _pages is None:
+            _pages = redis_store(max(conf.current().TIMEOUT, PAGES_TIMEOUT))
+        return _pages
 
 
 def use(store: Store | None) -> Store | None:
@@ -73,8 +92,11 @@ def is_shared() -> bool:
     return not _apart and not isinstance(store().store, MemoryStore)
 
 
-def redis_store() -> RedisStore:
+def redis_store(timeout: float | None = None) -> RedisStore:
     """A new store with a pool of its own, as the settings describe it.
+
+    Args:
+        timeout: in seconds; None: the setting's.
 
     Raises:
         SettingError: the cache alias is no django-redis cache, or cannot be used.
@@ -82,7 +104,7 @@ def redis_store() -> RedisStore:
     settled = conf.current()
     key_prefix, pool = server_of(settled.CACHE)
     prefix = f"{key_prefix}{settled.PREFIX}{_apart}"
-    wire = Wire(own_pool(pool), settled.TIMEOUT)
+    wire = Wire(own_pool(pool), timeout or settled.TIMEOUT)
     return RedisStore(wire, prefix=prefix, buckets=settled.BUCKETS, secret=secret())
 
 
@@ -146,9 +168,9 @@ def _changed(error: StoreError | None) -> None:
 
 
 def _drop() -> None:
-    global _breaker
+    global _breaker, _pages
     with _making:
-        _breaker = None
+        _breaker = _pages = None
 
 
 def _forget(*, setting: str, **_: object) -> None:
@@ -158,8 +180,8 @@ def _forget(*, setting: str, **_: object) -> None:
 
 def _after_fork() -> None:
     """The parent's locks and sockets are not ours."""
-    global _breaker, _making
-    _breaker, _making = None, Lock()
+    global _breaker, _pages, _making
+    _breaker, _pages, _making = None, None, Lock()
 
 
 setting_changed.connect(_forget)

@@ -17,7 +17,7 @@ from django.db import connection
 from pytest_django import DjangoDbBlocker
 from redis import Redis
 
-from django_slidinglimit.usage import recorder
+from django_slidinglimit.usage import minutes, recorder
 from example_project.server import (
     EmbeddedServer,
     ServerError,
@@ -92,6 +92,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 def empty_redis(redis_client: Redis) -> None:
     """Each test finds the server empty, and nothing from earlier tests is still to be written."""
     recorder.forget()
+    minutes.forget()
     redis_client.flushall()
 
 

@@ -20,7 +20,7 @@ from django_slidinglimit import clients, limiter
 from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.usage import recorder
-from tests.test_reader import ODD
+from tests.test_overview import ODD
 
 if TYPE_CHECKING:
     from pytest_django import DjangoAssertNumQueries, Settings

@@ -21,7 +21,8 @@ from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.models import Rule as Row
 from django_slidinglimit.usage import recorder
-from tests.test_reader import ODD
+from django_slidinglimit.usage.layout import client_member
+from tests.test_overview import ODD
 
 pytestmark = pytest.mark.django_db
 
@@ -242,7 +243,7 @@ def test_a_reset_is_a_post_with_a_token(admin_user: User) -> None:
         "{}",
         "[1, 2]",
         '["[1]", "c1:5:1000:enforce"]',
-        json.dumps([recorder.client_member(MARIA), "x"]),
+        json.dumps([client_member(MARIA), "x"]),
     ],
 )
 def test_a_reset_of_nothing_known_is_refused(admin_client: Browser, target: str) -> None:

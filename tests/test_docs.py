@@ -28,7 +28,7 @@ from django_slidinglimit.core.window import Reading, retry_after, verdict
 from django_slidinglimit.headers import fields
 from django_slidinglimit.keeper import publish
 from django_slidinglimit.models import Override, Rule
-from django_slidinglimit.usage import hour, reader, recorder
+from django_slidinglimit.usage import client, hour, overview, recorder
 from example_project.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -344,9 +344,9 @@ def test_a_redis_user_with_the_rights_that_are_told_may_do_all(settings: Setting
         assert limiter.check(request, "any", key="ip", rate="2/min").allowed
         publish()
         recorder.flush()
-        usages = reader.overview(reader.server().minute)
+        usages = overview.overview()
         assert {usage.rule.name for usage in usages} == {"any", "other", "none"}
-        assert reader.of_client(reader.server().minute, Client("ip", "127.0.0.1"))
+        assert client.of_client(Client("ip", "127.0.0.1"))
         assert len(hour.sources(lambda _rule: True)) == 3
         assert hour.seen([usages[0].rule])
         assert hour.clients_over(usages[0].rule) == 0

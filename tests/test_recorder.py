@@ -21,6 +21,12 @@ from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError, charges, decide
 from django_slidinglimit.core.window import Reading
 from django_slidinglimit.usage import recorder
+from django_slidinglimit.usage.layout import (
+    client_member,
+    field_rule,
+    member_client,
+    rule_field,
+)
 from django_slidinglimit.usage.recorder import (
     FEW_CLIENTS,
     KEEP_SECONDS,
@@ -28,10 +34,6 @@ from django_slidinglimit.usage.recorder import (
     MOST_CLIENTS_IN_ALL,
     MOST_RULES,
     Recorder,
-    client_member,
-    field_rule,
-    member_client,
-    rule_field,
 )
 from example_project.server import EmbeddedServer
 

@@ -17,8 +17,8 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from django_slidinglimit.clients import PREFIXES
-from django_slidinglimit.usage.reader import State
-from django_slidinglimit.usage.recorder import client_member, member_client, rule_field
+from django_slidinglimit.usage.layout import client_member, member_client, rule_field
+from django_slidinglimit.usage.standings import State
 
 from . import charts
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from django_slidinglimit.core.decisions import Client, Rule
     from django_slidinglimit.models import Override
-    from django_slidinglimit.usage.reader import RuleUsage, Standing
+    from django_slidinglimit.usage.rules import RuleUsage
+    from django_slidinglimit.usage.standings import Standing
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 

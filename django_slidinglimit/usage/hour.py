@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_slidinglimit import connections
 
-from .recorder import KEEP_SECONDS, MOST_CLIENTS, field_rule, member_client, minute_base, rule_field
+from .layout import field_rule, member_client, minute_base, rule_field
+from .recorder import KEEP_SECONDS, MOST_CLIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

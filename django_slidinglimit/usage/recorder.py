@@ -3,17 +3,12 @@
 The request path only adds to a dict. What a killed process loses is its last second's statistics,
 never a decision.
 
-Keys, all under `<prefix>usage:<minute>:` (minutes since 1970 by Redis TIME), gone after an hour:
-`rules` a hash: a rule's field (see `rule_field`) -> its name; `counts` a hash: "<field>:allowed",
-":refused", ":would" -> how many; and sorted sets of clients: `top:<field>` by the counter's own
-value, `asked:<field>` by what they asked, `over:<field>` by what of that was over the limit. A
-request of cost 3 asks for 3.
+layout.py says where it stands.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import threading
@@ -24,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from django.core.signals import setting_changed
 
 from django_slidinglimit import conf, connections
-from django_slidinglimit.core.decisions import Client, Rule
-from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.core.window import used
 
+from .layout import client_member, minute_base, rule_field
+
 if TYPE_CHECKING:
-    from django_slidinglimit.core.decisions import Answer, Decision
+    from django_slidinglimit.core.decisions import Answer, Client, Decision, Rule
 
 logger = logging.getLogger("django_slidinglimit")
 
@@ -45,46 +40,6 @@ MOST_CLIENTS_IN_ALL = 10_000
 FEW_CLIENTS = 10
 # Clients sent in one exchange, so that each stays far from the deadline.
 BATCH = 1000
-
-
-def rule_field(rule: Rule) -> str:
-    """How a rule stands in the keys: with its rate, since one place may have several."""
-    mode = "observe" if rule.observe else "enforce"
-    return f"{rule.id}:{rule.rate.limit}:{rule.rate.window_ms}:{mode}"
-
-
-def field_rule(field: str, name: str = "") -> Rule:
-    """The rule of a field.
-
-    Raises:
-        ValueError: the text is no rule's field.
-    """
-    rule_id, limit, window_ms, mode = field.split(":")
-    if not (rule_id.isalnum() and rule_id.isascii()) or mode not in ("observe", "enforce"):
-        raise ValueError(f"{field!r} is no rule.")
-    return Rule(rule_id, Rate(int(limit), int(window_ms)), name, observe=mode == "observe")
-
-
-def client_member(client: Client) -> str:
-    """How a client stands in the sorted sets: JSON of its kind and identity."""
-    return json.dumps([client.kind, client.identity], separators=(",", ":"))
-
-
-def member_client(member: bytes | str) -> Client:
-    """The client of a sorted set's member.
-
-    Raises:
-        ValueError: the text is no member.
-    """
-    found = json.loads(member)
-    if not isinstance(found, list) or len(found) != 2:
-        raise ValueError(f"{member!r} is no client.")
-    return Client(*map(str, found))
-
-
-def minute_base(prefix: str, minute: int) -> str:
-    """What the keys of a minute begin with."""
-    return f"{prefix}usage:{minute}:"
 
 
 class Recorder:

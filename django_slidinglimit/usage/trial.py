@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django_slidinglimit import keeper
 
-from . import hour, reader
+from . import hour
+from .rules import stored_rules
 from .simulation import MINUTE_MS, Range, refused
 
 if TYPE_CHECKING:
@@ -131,9 +132,7 @@ def run(rule: StoredRule, before: StoredRule | None) -> Trial:
 
 def _of_the_place(rule: StoredRule) -> list[Source]:
     """The traffic of other rules of a rule's place that count the same clients."""
-    same = {
-        other.rule.id for other in reader.stored_rules().values() if _place(other) == _place(rule)
-    }
+    same = {other.rule.id for other in stored_rules().values() if _place(other) == _place(rule)}
 
     def wanted(recorded: Rule) -> bool:
         in_code = not recorded.id.startswith("d")

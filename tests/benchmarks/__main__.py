@@ -82,13 +82,13 @@ def machine() -> dict[str, str]:
     import django
     import redis
 
-    from django_slidinglimit.usage import reader
+    from django_slidinglimit.usage.server import server
 
     return {
         "Python": platform.python_version(),
         "Django": django.get_version(),
         "redis-py": redis.__version__,
-        "server": reader.server().name,
+        "server": server().name,
         "system": platform.platform(terse=True),
         "cores": str(os.cpu_count()),
     }

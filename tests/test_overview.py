@@ -9,8 +9,14 @@ from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.models import Rule as Row
-from django_slidinglimit.usage import reader, recorder
-from django_slidinglimit.usage.reader import State
+from django_slidinglimit.usage import client as client_usage
+from django_slidinglimit.usage import overview as overview_usage
+from django_slidinglimit.usage import recorder
+from django_slidinglimit.usage.layout import client_member, minute_base, rule_field
+from django_slidinglimit.usage.overview import MOST_CLIENTS, MOST_RULES
+from django_slidinglimit.usage.rules import RuleUsage, rule_of
+from django_slidinglimit.usage.server import server
+from django_slidinglimit.usage.standings import Standing, State
 
 pytestmark = pytest.mark.django_db
 
@@ -35,14 +41,14 @@ def ask(rule: Rule, client: Client, times: int = 1) -> None:
         limiter.take([Hit(rule, client)])
 
 
-def overview() -> list[reader.RuleUsage]:
+def overview() -> list[RuleUsage]:
     recorder.flush()
-    return reader.overview(reader.server().minute)
+    return overview_usage.overview()
 
 
-def of_client(client: Client) -> list[tuple[reader.RuleUsage, reader.Standing]]:
+def of_client(client: Client) -> list[tuple[RuleUsage, Standing]]:
     recorder.flush()
-    return reader.of_client(reader.server().minute, client)
+    return client_usage.of_client(client)
 
 
 def stored(client: Redis) -> dict[bytes, bytes | None]:
@@ -50,10 +56,10 @@ def stored(client: Redis) -> dict[bytes, bytes | None]:
 
 
 def test_the_server_tells_its_name_and_time() -> None:
-    server = reader.server()
-    assert server.name.startswith(("Redis ", "Valkey "))
-    assert server.minute > 29_000_000
-    assert server.trip_ms > 0
+    found = server()
+    assert found.name.startswith(("Redis ", "Valkey "))
+    assert found.minute > 29_000_000
+    assert found.trip_ms > 0
 
 
 def test_a_rules_clients_stand_in_order_of_use_with_the_counters_own_numbers() -> None:
@@ -92,8 +98,8 @@ def test_reading_counts_nothing_and_writes_nothing(redis_client: Redis) -> None:
     ask(LIST, MARIA, 3)
     recorder.flush()
     before = stored(redis_client)
-    reader.overview(reader.server().minute)
-    reader.of_client(reader.server().minute, MARIA)
+    overview_usage.overview()
+    client_usage.of_client(MARIA)
     assert stored(redis_client) == before
 
 
@@ -158,7 +164,7 @@ def test_only_the_busiest_clients_are_listed_and_the_number_of_the_others_told()
     for n in range(60):
         ask(Rule("c1", Rate(10, 86_400_000), "list"), Client("user", str(n)), 2 if n < 20 else 1)
     [usage] = overview()
-    assert len(usage.clients) == reader.MOST_CLIENTS
+    assert len(usage.clients) == MOST_CLIENTS
     assert usage.active >= 60
     assert sum(s.used == 2 for s in usage.clients) == 20
 
@@ -167,21 +173,21 @@ def test_who_asks_now_goes_before_those_whose_counts_have_lapsed(redis_client: R
     rule = Rule("c1", Rate(10, 60_000), "list")
     ask(rule, MARIA)
     recorder.flush()
-    base = recorder.minute_base(connections.store().prefix, reader.server().minute - 2)
-    lapsed = [Client("user", f"before {n}") for n in range(reader.MOST_CLIENTS)]
+    base = minute_base(connections.store().prefix, server().minute - 2)
+    lapsed = [Client("user", f"before {n}") for n in range(MOST_CLIENTS)]
     redis_client.zadd(
-        f"{base}top:{recorder.rule_field(rule)}",
-        {recorder.client_member(client): 10 for client in lapsed},
+        f"{base}top:{rule_field(rule)}",
+        {client_member(client): 10 for client in lapsed},
     )
     [usage] = overview()
     assert MARIA in [standing.client for standing in usage.clients]
 
 
 def test_of_very_many_rules_those_that_were_asked_most_are_shown() -> None:
-    for n in range(reader.MOST_RULES + 1):
+    for n in range(MOST_RULES + 1):
         ask(Rule(f"c{n}", Rate(10, 3_600_000), f"rule {n}"), MARIA, 1 if n == 7 else 2)
     found = {usage.rule.name for usage in overview()}
-    assert len(found) == reader.MOST_RULES
+    assert len(found) == MOST_RULES
     assert "rule 7" not in found
 
 
@@ -197,21 +203,21 @@ def test_what_others_wrote_under_the_keys_is_passed_over(redis_client: Redis) ->
 def test_the_rule_of_a_field_has_the_name_it_was_recorded_with() -> None:
     ask(LIST, MARIA)
     recorder.flush()
-    assert reader.rule_of(recorder.rule_field(LIST)) == LIST
-    assert reader.rule_of("cfe:5:1000:enforce").name == "cfe"
+    assert rule_of(rule_field(LIST)) == LIST
+    assert rule_of("cfe:5:1000:enforce").name == "cfe"
 
 
 @pytest.mark.parametrize("text", ["", "c1", "c1:5:0:enforce", "c{1}:5:1000:enforce", "c1:5:9:off"])
 def test_a_text_that_is_no_rules_field_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        reader.rule_of(text)
+        rule_of(text)
 
 
 def test_a_store_that_keeps_no_usage_says_so_and_leaves_the_breaker_closed() -> None:
     connections.use(MemoryStore())
     try:
         with pytest.raises(StoreError, match="nothing else"):
-            reader.server()
+            server()
         assert connections.store().failure is None
     finally:
         connections.use(None)

@@ -1,0 +1,98 @@
+"""How usage stands in Redis: the names of keys, and what stands for rules and clients there.
+
+All keys begin with `<prefix>usage:`. Those of a minute, `<minute>:` (minutes since 1970 by Redis
+TIME), expire after an hour, or as the setting USAGE_KEEP says:
+
+| key | kind | what |
+|---|---|---|
+| `rules` | hash | a rule's field (see `rule_field`) -> its name |
+| `counts` | hash | `<field>:allowed`, `:refused`, `:would` -> decisions; `:clients` -> how many |
+| `seen:<field>` | HyperLogLog | the rule's clients, counted when the minute is over |
+| `top:<field>` | sorted set | clients by the counter's own value |
+| `asked:<field>` | sorted set | clients by what they asked; a request of cost 3 asks for 3 |
+| `over:<field>` | sorted set | clients by what of that was over the limit |
+| `limited` | sorted set | clients under rules (see `limited_member`) by refusals |
+| `since` | sorted set | the same by when that began, in milliseconds since 1970 |
+| `links` | sorted set | clients of one request (see `link_member`), all at 0 |
+
+And not of a minute: `processes`, a hash of what each process last said of itself, and `dropped`, a
+hash of the rules whose clients are not kept for lack of room (see budget.py).
+"""
+
+from __future__ import annotations
+
+import json
+
+from django_slidinglimit.core.decisions import Client, Rule
+from django_slidinglimit.core.rates import Rate
+
+
+def rule_field(rule: Rule) -> str:
+    """How a rule stands in the keys: with its rate, since one place may have several."""
+    mode = "observe" if rule.observe else "enforce"
+    return f"{rule.id}:{rule.rate.limit}:{rule.rate.window_ms}:{mode}"
+
+
+def field_rule(field: str, name: str = "") -> Rule:
+    """The rule of a field.
+
+    Raises:
+        ValueError: the text is no rule's field.
+    """
+    rule_id, limit, window_ms, mode = field.split(":")
+    if not (rule_id.isalnum() and rule_id.isascii()) or mode not in ("observe", "enforce"):
+        raise ValueError(f"{field!r} is no rule.")
+    return Rule(rule_id, Rate(int(limit), int(window_ms)), name, observe=mode == "observe")
+
+
+def client_member(client: Client) -> str:
+    """How a client stands in the sorted sets: JSON of its kind and identity."""
+    return json.dumps([client.kind, client.identity], separators=(",", ":"))
+
+
+def member_client(member: bytes | str) -> Client:
+    """The client of a sorted set's member.
+
+    Raises:
+        ValueError: the text is no member.
+    """
+    found = json.loads(member)
+    if not isinstance(found, list) or len(found) != 2:
+        raise ValueError(f"{member!r} is no client.")
+    return Client(*map(str, found))
+
+
+def minute_base(prefix: str, minute: int) -> str:
+    """What the keys of a minute begin with."""
+    return f"{prefix}usage:{minute}:"
+
+
+def limited_member(field: str, client: Client) -> str:
+    """How a client under a rule stands where clients of all rules are together."""
+    return json.dumps([field, *client], separators=(",", ":"))
+
+
+def member_limited(member: bytes | str) -> tuple[str, Client]:
+    """The rule's field and the client of such a member.
+
+    Raises:
+        ValueError: the text is no such member.
+    """
+    found = json.loads(member)
+    if not isinstance(found, list) or len(found) != 3:
+        raise ValueError(f"{member!r} is no client under a rule.")
+    field, *client = map(str, found)
+    return field, Client(*client)
+
+
+def link_member(client: Client, other: Client) -> str:
+    """How it stands that two clients were seen in one request: once from each side.
+
+    All that are linked to a client begin with its own member and a space.
+    """
+    return f"{client_member(client)} {client_member(other)}"
+
+
+def linked(client: Client, member: bytes) -> Client:
+    """The other client of such a member."""
+    return member_client(member[len(client_member(client)) + 1 :])
