@@ -1,9 +1,24 @@
 """Numbers -> shapes."""
 
+import re
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidinglimit.admin.charts import HALF, HEIGHT, WIDTH, Box, bar, columns, picture
+from django_slidinglimit.admin.charts import (
+    HALF,
+    HEIGHT,
+    LEAST,
+    WIDTH,
+    Box,
+    bar,
+    columns,
+    history,
+    picture,
+    round_up,
+    sparkline,
+)
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.window import Reading
 
@@ -91,3 +106,78 @@ def test_every_column_lies_inside_the_picture(numbers: list[int], limit: int) ->
     # Who is above the limit rises above the line.
     for number, box in zip(numbers, drawn.boxes, strict=True):
         assert number <= limit or box.y <= drawn.limit
+
+
+def heights(path: str, width: int) -> list[int]:
+    """How high a path's outline is in each column."""
+    found = [0] * width
+    for begin, floor, rest in re.findall(r"M(\d+) (\d+)([^Mz]*)z", path):
+        x, y, tops, floors = int(begin), int(floor), {}, {}
+        for turn, number in re.findall(r"([Vh])(-?\d+)", rest):
+            if turn == "V":
+                y = int(number)
+            elif int(number) > 0:
+                tops.update(dict.fromkeys(range(x, x + int(number)), y))
+                x += int(number)
+            else:
+                x += int(number)
+                floors.update(dict.fromkeys(range(x, x - int(number)), y))
+        assert x == int(begin)
+        for column, top in tops.items():
+            found[column] = floors[column] - top
+    return found
+
+
+def test_what_was_refused_stands_upon_what_was_allowed() -> None:
+    drawn = sparkline([0, 20, 20, 10], [0, 0, 10, 20])
+    assert drawn.allowed == "M1 100V40h2V70h1V100h-3z"
+    assert drawn.refused == "M2 40V10h2V70h-1V40h-1z"
+    assert (drawn.width, drawn.peak) == (4, 30)
+
+
+def test_without_requests_there_is_nothing_to_draw() -> None:
+    drawn = sparkline([0] * 60, [0] * 60)
+    assert (drawn.allowed, drawn.refused, drawn.peak) == ("", "", 0)
+    assert sparkline([], []).width == 0
+
+
+def test_a_history_reaches_up_to_a_round_number() -> None:
+    drawn = history([3, 1], [1, 0])
+    assert (drawn.full, drawn.half) == (5, 2.5)
+    assert heights(drawn.drawn.allowed, 2) == [60, 20]
+    assert heights(drawn.drawn.refused, 2) == [20, 0]
+    assert history([0], [0]).full == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "rounded"),
+    [
+        (0, 1),
+        (1, 1),
+        (1.1, 2),
+        (2.1, 5),
+        (5.5, 10),
+        (10, 10),
+        (0.03, 0.05),
+        (0.3, 0.5),
+        (700, 1000),
+    ],
+)
+def test_a_scale_ends_at_a_round_number(number: float, rounded: float) -> None:
+    assert round_up(number) == rounded
+
+
+RATES = st.just(0.0) | st.floats(0.001, 10**9)
+
+
+@given(st.lists(st.tuples(RATES, st.integers(0, 10**9)), max_size=60))
+def test_both_series_lie_inside_the_picture_and_nothing_that_happened_is_lost(
+    pairs: list[tuple[float, int]],
+) -> None:
+    allowed, refused = [a for a, _ in pairs], [r for _, r in pairs]
+    for drawn in (sparkline(allowed, refused), history(allowed, refused).drawn):
+        lower, upper = heights(drawn.allowed, drawn.width), heights(drawn.refused, drawn.width)
+        for low, up, a, r in zip(lower, upper, allowed, refused, strict=True):
+            assert low + up <= HEIGHT
+            assert (low >= LEAST) == (a > 0)
+            assert (up >= LEAST) == (r > 0)

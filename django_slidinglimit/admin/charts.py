@@ -8,6 +8,8 @@ what counts. picture.js moves the same shapes between refreshes by the same form
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from math import floor, log10
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ HEADROOM = 10
 # Columns are no wider than if there were so many, and leave some of their step to the gap.
 FEWEST_COLUMNS = 20
 FILLED = 0.8
+# What is not nothing can be seen, however small it is beside the rest.
+LEAST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +117,96 @@ def columns(numbers: Sequence[int], limit: int) -> Columns:
 
     boxes = [box(place, number) for place, number in enumerate(numbers)]
     return Columns(boxes, round(HEIGHT - limit * unit, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Sparkline:
+    """Two series as steps from left to right, the one upon the other; 100 high.
+
+    Args:
+        width: a unit for each number.
+        allowed, refused: the outline of each, as an SVG path's data; "" if there is nothing.
+        peak: the greatest sum of both.
+    """
+
+    width: int
+    allowed: str
+    refused: str
+    peak: float
+
+
+def sparkline(allowed: Sequence[float], refused: Sequence[float]) -> Sparkline:
+    """Draw what was allowed and, upon it, what was refused; to its own scale, not negative.
+
+    A path has no point where nothing changes, so that a page can hold hundreds of them.
+    """
+    return _stacked(allowed, refused, _peak(allowed, refused), HEIGHT - HEADROOM)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The same with a scale: lines across stand at its half and its full height.
+
+    Args:
+        drawn: the series.
+        full: what the full height stands for, a round number.
+    """
+
+    drawn: Sparkline
+    full: float
+
+    @property
+    def half(self) -> float:
+        return self.full / 2
+
+
+def history(allowed: Sequence[float], refused: Sequence[float]) -> History:
+    """Draw the same to a scale that ends at a round number."""
+    full = round_up(_peak(allowed, refused))
+    return History(_stacked(allowed, refused, full, HEIGHT), full)
+
+
+def round_up(number: float) -> float:
+    """The least of 1, 2, 5, 10, 20, 50 and so on, or of 0.1, 0.2 and so on, that is no less."""
+    if number <= 0:
+        return 1.0
+    unit = 10.0 ** floor(log10(number))
+    return next((round(n * unit, 12) for n in (1, 2, 5) if n * unit >= number), 10 * unit)
+
+
+def _peak(allowed: Sequence[float], refused: Sequence[float]) -> float:
+    return max((a + r for a, r in zip(allowed, refused, strict=True)), default=0.0)
+
+
+def _stacked(
+    allowed: Sequence[float], refused: Sequence[float], full: float, height: int
+) -> Sparkline:
+    unit = height / full if full else 0.0
+
+    def high(number: float) -> int:
+        return max(LEAST, round(number * unit)) if number else 0
+
+    levels = []
+    for low, up in zip(map(high, allowed), map(high, refused), strict=True):
+        top = min(HEIGHT, low + up)  # rounded up, the two could leave the picture together
+        levels.append((min(low, top - LEAST) if up else low, top))
+    lower = [(0, low) for low, _ in levels]
+    return Sparkline(len(levels), _outline(lower), _outline(levels), _peak(allowed, refused))
+
+
+def _outline(columns: Sequence[tuple[int, int]]) -> str:
+    """What lies between two heights in each column: there along the tops, back along the floors."""
+    parts, place = [], 0
+    for filled, run in groupby(columns, key=lambda column: column[1] > column[0]):
+        floors, tops = zip(*run, strict=True)
+        if filled:
+            there, back = _steps(tops, "h"), _steps(floors[::-1], "h-")
+            parts.append(f"M{place} {HEIGHT - floors[0]}{there}{back}z")
+        place += len(tops)
+    return "".join(parts)
+
+
+def _steps(heights: Sequence[int], sideways: str) -> str:
+    return "".join(
+        f"V{HEIGHT - height}{sideways}{sum(1 for _ in run)}" for height, run in groupby(heights)
+    )
