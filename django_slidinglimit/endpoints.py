@@ -85,11 +85,23 @@ def throttle_places(match: ResolverMatch, request: Any) -> list[tuple[str, Place
     Raises:
         Whatever the view and its throttles raise.
     """
-    owner, view = class_of(match.func), match.func
-    if not hasattr(owner, "throttle_classes"):
+    made = throttled_view(match, request)
+    if made is None:
         return []
     from . import throttling  # needs DRF
 
+    return throttling.places_of(made.request, made)
+
+
+def throttled_view(match: ResolverMatch, request: Any) -> Any:
+    """A view as REST framework sets it up for a request; None if it is none of its.
+
+    Raises:
+        Whatever the view raises.
+    """
+    owner, view = class_of(match.func), match.func
+    if not hasattr(owner, "throttle_classes"):
+        return None
     made = owner(**getattr(view, "initkwargs", {}))
     if actions := dict(getattr(view, "actions", None) or {}):
         if "get" in actions:
@@ -100,7 +112,7 @@ def throttle_places(match: ResolverMatch, request: Any) -> list[tuple[str, Place
     made.setup(request, *match.args, **match.kwargs)
     made.headers = {}
     made.request = made.initialize_request(request, *match.args, **match.kwargs)
-    return throttling.places_of(made.request, made)
+    return made
 
 
 def class_of(view: Any) -> Any:

@@ -50,6 +50,7 @@ TEMPLATES = [
 ROOT_URLCONF = "example_project.urls"
 WSGI_APPLICATION = "example_project.wsgi.application"
 STATIC_URL = "static/"
+LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "/"
 USE_TZ = True
 TIME_ZONE = "UTC"

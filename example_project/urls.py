@@ -15,5 +15,6 @@ urlpatterns = [
     path("", RedirectView.as_view(pattern_name="api-root")),
     path("api/", include(router.urls)),
     path("login/", sign_in, name="login"),
+    path("limits/", include("django_slidinglimit.urls")),
     path("admin/", admin.site.urls),
 ]
