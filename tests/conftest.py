@@ -17,6 +17,7 @@ from django.db import connection
 from pytest_django import DjangoDbBlocker
 from redis import Redis
 
+from django_slidinglimit.admin import people
 from django_slidinglimit.usage import minutes, recorder
 from example_project.server import (
     EmbeddedServer,
@@ -93,6 +94,7 @@ def empty_redis(redis_client: Redis) -> None:
     """Each test finds the server empty, and nothing from earlier tests is still to be written."""
     recorder.forget()
     minutes.forget()
+    people.forget()
     redis_client.flushall()
 
 

@@ -13,7 +13,8 @@ from django_slidinglimit.usage import client as clients_usage
 from django_slidinglimit.usage.server import server
 
 from .overrides import overrides_by_key
-from .rows import Row, client_query, label, legible, people, who
+from .people import people
+from .rows import Row, client_query, label, legible, who
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse

@@ -17,7 +17,8 @@ from django_slidinglimit._compat import BREADCRUMBS_ARE_A_LIST
 from django_slidinglimit.explanation import Question, explain
 from django_slidinglimit.models import METHODS, Override
 
-from .rows import label, people
+from .people import people
+from .rows import label
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin

@@ -21,7 +21,7 @@ from django_slidinglimit.models import Override, Rule
 
 from .history import HistoryAdmin
 from .log import changed, database, lock, write
-from .rows import people
+from .people import people
 from .rules import rate_echoes
 from .states import shown_time, state_of
 from .targets import OverrideForm, Target, in_words, target_of

@@ -9,7 +9,8 @@ from django.utils.translation import gettext as _
 from django_slidinglimit.usage import overview
 from django_slidinglimit.usage.server import server
 
-from .rows import Row, cards, people
+from .people import people
+from .rows import Row, cards
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse

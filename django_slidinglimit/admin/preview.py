@@ -24,7 +24,8 @@ from django_slidinglimit.usage.simulation import is_coarse
 
 from . import charts
 from .figures import between, number, percent_between
-from .rows import client_query, duration, label, people, who
+from .people import people
+from .rows import client_query, duration, label, who
 
 if TYPE_CHECKING:
     from django.contrib import admin
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from django_slidinglimit.rules import StoredRule
     from django_slidinglimit.usage.trial import Line, Trial
 
-    from .rows import Person
+    from .people import Person
 
     ModelAdmin = admin.ModelAdmin[Rule]
 else:

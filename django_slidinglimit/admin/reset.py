@@ -17,7 +17,8 @@ from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.models import Rule
 from django_slidinglimit.usage.rules import rule_of
 
-from .rows import label, people, read_target
+from .people import people
+from .rows import label, read_target
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

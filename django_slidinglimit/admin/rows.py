@@ -6,12 +6,8 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from django.contrib.admin.utils import quote
-from django.contrib.auth import get_user_model
-from django.core.exceptions import ValidationError
-from django.urls import NoReverseMatch, reverse
 from django.utils.formats import localize
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
@@ -25,23 +21,14 @@ from . import charts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from django.contrib.admin import AdminSite
-    from django.http import HttpRequest
-
     from django_slidinglimit.core.decisions import Client, Rule
     from django_slidinglimit.models import Override
     from django_slidinglimit.usage.rules import RuleUsage
     from django_slidinglimit.usage.standings import Standing
 
+    from .people import Person
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-@dataclass(frozen=True)
-class Person:
-    """The user behind a client of the kind "user": a name, and a link to where it is edited."""
-
-    name: str
-    url: str
 
 
 @dataclass(frozen=True)
@@ -236,30 +223,3 @@ def duration(milliseconds: int) -> str:
         if len(parts) == 2 or (parts and not left):
             break
     return " ".join(parts)
-
-
-def people(
-    request: HttpRequest, site: AdminSite, clients: Iterable[Client]
-) -> dict[Client, Person]:
-    """The users behind clients, in one query; none if the one who looks may not see users."""
-    model = get_user_model()
-    admin = site._registry.get(model)
-    if admin is None or not admin.has_view_permission(request):
-        return {}
-    keys: dict[Any, Client] = {}
-    for client in clients:
-        if client.kind == "user":
-            try:
-                # Checked, not only converted: no database takes a number of thirty digits.
-                keys[model._meta.pk.clean(client.identity, None)] = client
-            except ValidationError:
-                continue
-    found: dict[Client, Person] = {}
-    for user in model._default_manager.filter(pk__in=keys):
-        try:
-            name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
-            url = reverse(name, args=[quote(user.pk)], current_app=site.name)
-        except NoReverseMatch:
-            url = ""
-        found[keys[user.pk]] = Person(user.get_username(), url)
-    return found

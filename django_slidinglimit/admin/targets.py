@@ -23,7 +23,7 @@ from .rows import who
 from .seen import SeenForm
 
 if TYPE_CHECKING:
-    from .rows import Person
+    from .people import Person
 
 
 class Target(models.TextChoices):

@@ -1,0 +1,95 @@
+"""The users behind clients of the kind "user": their names, for those who may see users.
+
+Names are kept for a minute, so that a page that refreshes itself asks the database for none.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.utils import quote
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+from django.urls import NoReverseMatch, reverse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.contrib.admin import AdminSite
+    from django.http import HttpRequest
+
+    from django_slidinglimit.core.decisions import Client
+
+# How long a name is kept, in seconds, and how many are.
+KEEP = 60.0
+MOST = 10_000
+
+
+@dataclass(frozen=True)
+class Person:
+    """The user behind a client of the kind "user": a name, and a link to where it is edited."""
+
+    name: str
+    url: str
+
+
+def people(
+    request: HttpRequest, site: AdminSite, clients: Iterable[Client]
+) -> dict[Client, Person]:
+    """The users behind clients, in one query or none; none if the one who looks may not see users.
+
+    Args:
+        request: of the one who looks.
+        site: the admin that the links lead into.
+        clients: of any kind.
+    """
+    model = get_user_model()
+    admin = site._registry.get(model)
+    if admin is None or not admin.has_view_permission(request):
+        return {}
+    keys: dict[Client, Any] = {}
+    for client in clients:
+        if client.kind == "user":
+            try:
+                # Checked, not only converted: no database takes a number of thirty digits.
+                keys[client] = model._meta.pk.clean(client.identity, None)
+            except ValidationError:
+                continue
+    names = _names(set(keys.values()))
+    found: dict[Client, Person] = {}
+    for client, key in keys.items():
+        name = names[key]
+        if name is not None:
+            try:
+                view = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
+                url = reverse(view, args=[quote(key)], current_app=site.name)
+            except NoReverseMatch:
+                url = ""
+            found[client] = Person(name, url)
+    return found
+
+
+def forget() -> None:
+    """Drop what is kept; tests begin so."""
+    _kept.clear()
+
+
+# By primary key: when it was asked for, and the name; None: there is no such user.
+_kept: dict[Any, tuple[float, str | None]] = {}
+
+
+def _names(keys: set[Any]) -> dict[Any, str | None]:
+    now = time.monotonic()
+    known = {key: kept for key in keys if (kept := _kept.get(key)) and now - kept[0] < KEEP}
+    lacking = keys - known.keys()
+    if lacking:
+        users = get_user_model()._default_manager.filter(pk__in=lacking)
+        found = dict.fromkeys(lacking) | {user.pk: user.get_username() for user in users}
+        if len(_kept) + len(found) > MOST:
+            _kept.clear()
+        fresh = {key: (now, name) for key, name in found.items()}
+        _kept.update(fresh)
+        known |= fresh
+    return {key: name for key, (_, name) in known.items()}
