@@ -16,7 +16,7 @@ from .stores import Store, StoreBusyError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .decisions import Decision, Hit
+    from .decisions import Decision, Held, Hit
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -74,8 +74,11 @@ class Breaker(Store):
     def peek(self, hits: Sequence[Hit]) -> Decision:
         return self._call(self.store.peek, hits)
 
-    def reset(self, hits: Sequence[Hit]) -> None:
-        self._call(self.store.reset, hits)
+    def reset(self, hits: Sequence[Hit]) -> list[Held]:
+        return self._call(self.store.reset, hits)
+
+    def restore(self, held: Sequence[Held]) -> None:
+        self._call(self.store.restore, held, counting=True)
 
     def refund(self, decision: Decision) -> None:
         self._call(self.store.refund, decision, counting=True)

@@ -48,6 +48,14 @@ class Counter(NamedTuple):
     client: Client
 
 
+class Held(NamedTuple):
+    """What a counter held in one window, of the number `floor(time / window)`."""
+
+    counter: Counter
+    number: int
+    count: int
+
+
 def check_cost(given: object) -> None:
     """Refuse what is no cost.
 

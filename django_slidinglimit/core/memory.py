@@ -6,6 +6,7 @@ import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from .decisions import Held
 from .stores import Store, charges, decide
 from .window import Reading
 
@@ -50,11 +51,22 @@ class MemoryStore(Store):
             now = self.clock()
             return decide(hits, self._read(hits, now), {}, now)
 
-    def reset(self, hits: Sequence[Hit]) -> None:
+    def reset(self, hits: Sequence[Hit]) -> list[Held]:
         with self._lock:
-            for hit in hits:
-                self._slots.pop((hit.counter, 0), None)
-                self._slots.pop((hit.counter, 1), None)
+            found = [
+                (counter, self._slots.pop((counter, slot), None))
+                for counter in {hit.counter for hit in hits}
+                for slot in (0, 1)
+            ]
+        return [Held(counter, *kept) for counter, kept in found if kept is not None]
+
+    def restore(self, held: Sequence[Held]) -> None:
+        with self._lock:
+            now = self.clock()
+            for counter, number, count in held:
+                if number in (now // counter.window_ms, now // counter.window_ms - 1):
+                    count += self._count(counter, number)
+                    self._slots[counter, number % 2] = (number, count)
 
     def refund(self, decision: Decision) -> None:
         if decision.time_ms is None:

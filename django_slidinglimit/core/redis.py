@@ -10,18 +10,20 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from .decisions import Client, Counter, Decision
+from .decisions import Client, Counter, Decision, Held
 from .stores import Store, StoreError, charges, decide
 from .window import Reading
 from .wire import Script, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from .decisions import Hit
 
 TAKE = Script("take")
 REFUND = Script("refund")
+RESET = Script("reset")
+RESTORE = Script("restore")
 
 
 class RedisStore(Store):
@@ -57,23 +59,42 @@ class RedisStore(Store):
         readings, now = self._ask(hits, [0] * len(hits))
         return decide(hits, readings, {}, now)
 
-    def reset(self, hits: Sequence[Hit]) -> None:
-        commands = []
-        for counter in {hit.counter for hit in hits}:
+    def reset(self, hits: Sequence[Hit]) -> list[Held]:
+        counters = list({hit.counter: None for hit in hits})
+        if not counters:
+            return []
+        keys: list[bytes] = []
+        fields: list[bytes | int] = []
+        for counter in counters:
             even, odd, field = self._place(counter)
-            commands += [("HDEL", even, field), ("HDEL", odd, field)]
-        self.run(commands)
+            keys += [even, odd]
+            fields.append(field)
+        reply = self.wire.script(RESET, keys, fields)
+        return [
+            Held(counters[int(i) - 1], int(number), int(count))
+            for i, number, count in zip(*[iter(reply)] * 3, strict=True)
+        ]
+
+    def restore(self, held: Sequence[Held]) -> None:
+        keys: list[bytes] = []
+        args: list[bytes | int] = []
+        for counter, number, count in held:
+            *buckets, field = self._place(counter)
+            keys.append(buckets[number % 2])
+            args += [field, number, counter.window_ms, count]
+        if keys:
+            self.wire.script(RESTORE, keys, args)
 
     def refund(self, decision: Decision) -> None:
         if decision.time_ms is None:
             return
         keys: list[bytes] = []
-        args: list[bytes | int] = []
+        args: list[bytes] = []
         for counter, cost in decision.charges.items():
             number = decision.time_ms // counter.window_ms
             *buckets, field = self._place(counter)
             keys.append(buckets[number % 2])
-            args += [field, number, cost]
+            args += [field, b"%d" % number, b"%d" % cost]
         if keys:
             self.wire.script(REFUND, keys, args)
 
@@ -82,30 +103,25 @@ class RedisStore(Store):
 
     def _ask(self, hits: Sequence[Hit], costs: Sequence[int]) -> tuple[dict[Counter, Reading], int]:
         keys: list[bytes] = []
-        args: list[bytes | int] = []
+        args: list[bytes] = []
         indices: dict[Counter, int] = {}
         for hit in hits:
-            if hit.counter not in indices:
-                indices[hit.counter] = len(indices) + 1
-                even, odd, field = self._place(hit.counter)
-                keys += [even, odd]
-                args += [field, hit.counter.window_ms]
+            counter = hit.counter
+            if counter not in indices:
+                indices[counter] = len(indices) + 1
+                even, odd, field = self._place(counter)
+                keys += (even, odd)
+                args += (field, b"%d" % counter.window_ms)
         for hit, cost in zip(hits, costs, strict=True):
             # A cost above every limit asks the same as the least such cost, and stays exact in Lua.
             limit = hit.rule.rate.limit
-            args += [indices[hit.counter], limit, min(cost, limit + 1), int(not hit.rule.observe)]
-        reply = self.wire.script(TAKE, keys, args)
-        try:
-            now, *counts = map(int, reply)
-            pairs = list(zip(counts[::2], counts[1::2], strict=True))
-        except (TypeError, ValueError) as exc:
-            raise StoreError(f"The server's answer to a script makes no sense: {exc}") from exc
-        if len(pairs) != len(indices):
-            raise StoreError(f"The server answered for {len(pairs)} counters of {len(indices)}.")
-        return {
-            counter: Reading(previous, current, now % counter.window_ms)
-            for counter, (previous, current) in zip(indices, pairs, strict=True)
-        }, now
+            args += (
+                b"%d" % indices[hit.counter],
+                b"%d" % limit,
+                b"%d" % min(cost, limit + 1),
+                b"0" if hit.rule.observe else b"1",
+            )
+        return _read(self.wire.script(TAKE, keys, args), indices)
 
     def _place(self, counter: Counter) -> tuple[bytes, bytes, bytes]:
         """The counter's keys for even and odd windows, and its field in both."""
@@ -120,3 +136,19 @@ class RedisStore(Store):
         identity = client.identity.encode(errors="surrogatepass")
         text = len(kind).to_bytes(4) + kind + identity
         return blake2b(text, digest_size=8, key=self._secret).digest()
+
+
+def _read(reply: Any, counters: Collection[Counter]) -> tuple[dict[Counter, Reading], int]:
+    """What take.lua tells of counters, in the order they were asked, and the time in ms."""
+    if not isinstance(reply, list) or len(reply) != 1 + 2 * len(counters):
+        raise StoreError(f"The server's answer for {len(counters)} counters makes no sense.")
+    try:
+        sum(reply)
+    except TypeError as exc:
+        raise StoreError(f"The server's answer to a script makes no sense: {exc}") from exc
+    now, *counts = reply
+    pairs = zip(counters, counts[::2], counts[1::2], strict=True)
+    return {
+        counter: Reading(previous, current, now % counter.window_ms)
+        for counter, previous, current in pairs
+    }, now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from .decisions import Answer, Counter, Decision, Hit
+from .decisions import Answer, Counter, Decision, Held, Hit
 from .window import Reading, admits, judge
 
 if TYPE_CHECKING:
@@ -39,8 +39,12 @@ class Store(ABC):
         """What `take` would answer now, counting nothing; `remaining` is what is left now."""
 
     @abstractmethod
-    def reset(self, hits: Sequence[Hit]) -> None:
-        """Forget what the hits' counters hold."""
+    def reset(self, hits: Sequence[Hit]) -> list[Held]:
+        """Forget what the hits' counters hold, and tell what that was."""
+
+    @abstractmethod
+    def restore(self, held: Sequence[Held]) -> None:
+        """Count anew what `reset` forgot, beside what was counted since, where it still counts."""
 
     @abstractmethod
     def refund(self, decision: Decision) -> None:

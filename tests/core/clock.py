@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from django_slidinglimit.core.pool import own_pool
-from django_slidinglimit.core.redis import REFUND, TAKE
+from django_slidinglimit.core.redis import REFUND, RESET, RESTORE, TAKE
 from django_slidinglimit.core.wire import Script, Wire
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ WEEK = 7 * 86_400_000
 START = (time.time_ns() // 1_000_000 // WEEK + 10) * WEEK
 
 READS_THE_TIME = b"redis.call('TIME')"
+# How often each script does so.
+READINGS = {TAKE: 1, REFUND: 0, RESET: 0, RESTORE: 1}
 
 
 class Clock:
@@ -41,13 +43,13 @@ class ClockedWire(Wire):
         super().__init__(own_pool(redis.ConnectionPool.from_url(url)), timeout=10)
         self._clock = clock
 
-    def script(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Any:
+    def script(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         return super().script(at(script, self._clock()), keys, args)
 
 
 def at(script: Script, now: int) -> Script:
     """The same script, run at another time: its one reading of the clock is replaced by text."""
-    assert script.source.count(READS_THE_TIME) == {TAKE: 1, REFUND: 0}[script]
+    assert script.source.count(READS_THE_TIME) == READINGS[script]
     seconds, ms = divmod(now, 1000)
     # Microseconds that are no whole milliseconds: the script must cut them off.
     told = f"{{'{seconds}', '{ms * 1000 + 999}'}}".encode()

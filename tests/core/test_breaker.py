@@ -77,8 +77,11 @@ def test_closed_it_passes_every_call_to_the_store(breaker: Breaker) -> None:
     breaker.refund(decision)
     assert counted(breaker) == 0
     breaker.take(HITS)
-    breaker.reset(HITS)
+    held = breaker.reset(HITS)
     assert counted(breaker) == 0
+    breaker.restore(held)
+    assert counted(breaker) == 1
+    breaker.reset(HITS)
     assert breaker.run([("ECHO", "hello")]) == [b"hello"]
     assert breaker.prefix == breaker.store.prefix
     assert (breaker.failure, breaker.retry_in_ms) == (None, 0)
@@ -100,6 +103,7 @@ def test_a_failure_opens_it_and_no_call_goes_through_until_the_pause_is_over(
     for call in (
         lambda: breaker.peek(HITS),
         lambda: breaker.reset(HITS),
+        lambda: breaker.restore([]),
         lambda: breaker.refund(Decision()),
         lambda: breaker.run([("SET", "k", "v")]),
     ):

@@ -267,6 +267,20 @@ def test_a_decision_under_4_rules_is_one_command(
         assert command[2] == "8"
 
 
+def test_a_restored_bucket_expires_with_its_window(
+    redis_store: RedisStore, redis_client: Redis
+) -> None:
+    hit = Hit(Rule("hour", Rate(2, HOUR)), ANN)
+    redis_store.take([hit])
+    [key] = redis_client.keys()
+    left = redis_client.pttl(key)
+    held = redis_store.reset([hit])
+    redis_client.delete(key)
+    redis_store.restore(held)
+    assert redis_client.keys() == [key]
+    assert left - 60_000 < redis_client.pttl(key) <= left
+
+
 def test_nothing_asked_is_no_trip(start_server: Any) -> None:
     server = start_server()
     store = RedisStore(Wire.from_url(server.url, timeout=5))
@@ -274,6 +288,7 @@ def test_nothing_asked_is_no_trip(start_server: Any) -> None:
     assert store.take([]).allowed
     assert store.peek([]).allowed
     store.reset([])
+    store.restore([])
     store.refund(Decision())
     assert store.run([]) == []
 

@@ -199,7 +199,8 @@ def test_a_hit_that_costs_nothing_counts_nothing(store: Store) -> None:
 def test_nothing_asked_is_allowed(store: Store) -> None:
     assert store.take([]).allowed
     assert store.peek([]).allowed
-    store.reset([])
+    assert store.reset([]) == []
+    store.restore([])
     store.refund(Decision())
     store.refund(store.take([]))
 
@@ -288,6 +289,38 @@ def test_reset_forgets_the_counters_named_and_no_others(store: Store, clock: Clo
     assert state(store, *hits) == [(0, 0), (1, 1), (0, 2)]
     store.reset([Hit(FIVE, ANN), Hit(Rule("never seen", Rate(1, 1)), ANN)])
     assert store.take([Hit(FIVE, ANN, 5)]).allowed
+
+
+def test_what_a_reset_forgot_is_restored_beside_what_was_counted_since(
+    store: Store, clock: Clock
+) -> None:
+    hits = [Hit(FIVE, ANN), Hit(FIVE, BOB), Hit(TWO, ANN)]
+    store.take(hits)
+    clock.now += 1000
+    store.take(hits)
+    held = store.reset([hits[0], hits[0], hits[2]])
+    number = clock.now // 1000
+    assert sorted((h.number, h.count) for h in held if h.counter == hits[0].counter) == [
+        (number - 1, 1),
+        (number, 1),
+    ]
+    assert [h.count for h in held if h.counter == hits[2].counter] == [2]
+    store.take([Hit(FIVE, ANN, 2)])
+    store.restore(held)
+    assert state(store, *hits) == [(1, 3), (1, 1), (0, 2)]
+
+
+def test_a_restored_count_is_forgotten_at_the_end_of_the_next_window(
+    store: Store, clock: Clock
+) -> None:
+    for windows, expected in (0, (0, 3)), (1, (3, 0)), (2, (0, 0)), (3, (0, 0)):
+        store.take([Hit(FIVE, ANN, 3)])
+        held = store.reset([Hit(FIVE, ANN)])
+        clock.now += windows * 1000
+        store.restore(held)
+        assert state(store, Hit(FIVE, ANN)) == [expected]
+        store.reset([Hit(FIVE, ANN)])
+    assert store.reset([Hit(FIVE, ANN)]) == []
 
 
 def test_refund_gives_back_all_that_a_decision_charged(store: Store) -> None:
