@@ -64,7 +64,7 @@ class RedisStore(Store):
         if not counters:
             return []
         keys: list[bytes] = []
-        fields: list[bytes | int] = []
+        fields: list[bytes] = []
         for counter in counters:
             even, odd, field = self._place(counter)
             keys += [even, odd]
@@ -77,11 +77,11 @@ class RedisStore(Store):
 
     def restore(self, held: Sequence[Held]) -> None:
         keys: list[bytes] = []
-        args: list[bytes | int] = []
+        args: list[bytes] = []
         for counter, number, count in held:
             *buckets, field = self._place(counter)
             keys.append(buckets[number % 2])
-            args += [field, number, counter.window_ms, count]
+            args += [field, *(b"%d" % n for n in (number, counter.window_ms, count))]
         if keys:
             self.wire.script(RESTORE, keys, args)
 
