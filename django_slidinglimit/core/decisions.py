@@ -53,7 +53,7 @@ class Held(NamedTuple):
 
     counter: Counter
     number: int
-    count: int
+    amount: int
 
 
 def check_cost(given: object) -> None:
@@ -131,12 +131,18 @@ class Decision:
     @property
     def allowed(self) -> bool:
         """Whether every enforcing rule allows."""
-        return all(a.verdict.allowed or a.hit.rule.observe for a in self.answers)
+        for answer in self.answers:  # as a loop it takes a third of the time, several times a walk
+            if not answer.verdict.allowed and not answer.hit.rule.observe:
+                return False
+        return True
 
     @property
     def limited(self) -> bool:
         """Whether any rule, enforcing or observing, refuses; silent ones do not show."""
-        return not all(a.verdict.allowed or a.hit.rule.silent for a in self.answers)
+        for answer in self.answers:
+            if not answer.verdict.allowed and not answer.hit.rule.silent:
+                return True
+        return False
 
     @property
     def enforced(self) -> tuple[Answer, ...]:

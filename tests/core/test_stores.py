@@ -300,11 +300,11 @@ def test_what_a_reset_forgot_is_restored_beside_what_was_counted_since(
     store.take(hits)
     held = store.reset([hits[0], hits[0], hits[2]])
     number = clock.now // 1000
-    assert sorted((h.number, h.count) for h in held if h.counter == hits[0].counter) == [
+    assert sorted((h.number, h.amount) for h in held if h.counter == hits[0].counter) == [
         (number - 1, 1),
         (number, 1),
     ]
-    assert [h.count for h in held if h.counter == hits[2].counter] == [2]
+    assert [h.amount for h in held if h.counter == hits[2].counter] == [2]
     store.take([Hit(FIVE, ANN, 2)])
     store.restore(held)
     assert state(store, *hits) == [(1, 3), (1, 1), (0, 2)]
