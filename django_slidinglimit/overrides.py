@@ -151,6 +151,14 @@ class Overrides:
                         return override
         return None
 
+    def own(self, rule: str, effect: Effect) -> list[Client]:
+        """The clients that a rule has an override of this effect for, or every rule has."""
+        return [
+            client
+            for client, overrides in (self._clients or {}).items()
+            if any(o.effect == effect and o.rule in (None, rule) for o in overrides)
+        ]
+
     def _around(self, rule: str, client: Client) -> Iterator[Sequence[Override]]:
         """The overrides that are for a client, the strongest first; those of other rules, too."""
         if self._clients and client in self._clients:

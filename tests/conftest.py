@@ -18,7 +18,7 @@ from pytest_django import DjangoDbBlocker
 from redis import Redis
 
 from django_slidinglimit.admin import people
-from django_slidinglimit.usage import minutes, recorder
+from django_slidinglimit.usage import listed, minutes, recorder
 from example_project.server import (
     EmbeddedServer,
     ServerError,
@@ -94,6 +94,7 @@ def empty_redis(redis_client: Redis) -> None:
     """Each test finds the server empty, and nothing from earlier tests is still to be written."""
     recorder.forget()
     minutes.forget()
+    listed.forget()
     people.forget()
     redis_client.flushall()
 

@@ -14,17 +14,19 @@ from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.urls import NoReverseMatch, reverse
 
+from django_slidinglimit.core.decisions import Client
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
 
-    from django_slidinglimit.core.decisions import Client
-
 # How long a name is kept, in seconds, and how many are.
 KEEP = 60.0
 MOST = 10_000
+# Users whose name begins with the same text; and such texts.
+MOST_NAMED = 50
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,38 @@ def people(
     return found
 
 
+def named(request: HttpRequest, site: AdminSite, text: str) -> list[Client]:
+    """The users whose name is or begins with a text, in one query or none; some of very many.
+
+    Args:
+        request: of the one who looks; none if that one may not see users.
+        site: the admin in which they may.
+        text: as it is written, not empty.
+    """
+    model = get_user_model()
+    admin = site._registry.get(model)
+    if admin is None or not admin.has_view_permission(request) or "\0" in text:
+        return []
+    now = time.monotonic()
+    kept = _named.get(text)
+    if kept is None or now - kept[0] >= KEEP:
+        name = model.USERNAME_FIELD
+        users = model._default_manager.filter(**{f"{name}__startswith": text})
+        keys = users.order_by(name).values_list("pk", flat=True)[:MOST_NAMED]
+        if len(_named) >= MOST_NAMED:
+            _named.clear()
+        kept = _named[text] = (now, [Client("user", str(key)) for key in keys])
+    return kept[1]
+
+
 def forget() -> None:
     """Drop what is kept; tests begin so."""
     _kept.clear()
+    _named.clear()
+
+
+# By what their names begin with: when it was asked for, and the users.
+_named: dict[str, tuple[float, list[Client]]] = {}
 
 
 # By primary key: when it was asked for, and the name; None: there is no such user.

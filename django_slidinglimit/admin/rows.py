@@ -17,9 +17,10 @@ from django_slidinglimit.usage.layout import client_member, member_client, rule_
 from django_slidinglimit.usage.standings import State
 
 from . import charts
+from .figures import number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from django_slidinglimit.core.decisions import Client, Rule
     from django_slidinglimit.models import Override
@@ -40,12 +41,15 @@ class Row:
         standing: how the client stands with it.
         person: the user behind it, if the one who looks may know.
         override: the row of the override that holds for it.
+        within, over: what it asked within the limit and over it, by the minute, oldest first.
     """
 
     usage: RuleUsage
     standing: Standing
     person: Person | None = None
     override: Override | None = None
+    within: Sequence[int] = ()
+    over: Sequence[int] = ()
 
     @property
     def client(self) -> Client:
@@ -89,15 +93,35 @@ class Row:
         return charts.picture(self.standing.rule.rate, self.standing.reading)
 
     @property
+    def sparkline(self) -> charts.Sparkline:
+        return charts.sparkline(self.within, self.over)
+
+    @property
+    def hour_title(self) -> str:
+        return _("The last hour of %s") % self.label
+
+    @property
+    def hour_description(self) -> str:
+        """What the sparkline shows, in words."""
+        within, over = map(number, (self.all_within, self.all_over))
+        busiest = number(max(map(sum, zip(self.within, self.over, strict=True)), default=0))
+        return _("%(within)s within the limit, %(over)s over it; at most %(busiest)s a minute.") % {
+            "within": within,
+            "over": over,
+            "busiest": busiest,
+        }
+
+    @property
+    def all_within(self) -> int:
+        return sum(self.within)
+
+    @property
+    def all_over(self) -> int:
+        return sum(self.over)
+
+    @property
     def state_label(self) -> str:
-        return {
-            State.OK: _("ok"),
-            State.NEAR: _("near the limit"),
-            State.LIMITED: _("limited"),
-            State.OBSERVED: _("over, observed"),
-            State.BLOCKED: _("blocked"),
-            State.EXEMPT: _("exempt"),
-        }[self.standing.state]
+        return state_label(self.standing.state)
 
     @property
     def excepted(self) -> bool:
@@ -154,6 +178,18 @@ def cards(rows: Iterable[Row]) -> list[Card]:
         for state, card in found.items()
         if card.count or state not in (State.BLOCKED, State.EXEMPT)
     ]
+
+
+def state_label(state: State) -> str:
+    """A state in words."""
+    return {
+        State.OK: _("ok"),
+        State.NEAR: _("near the limit"),
+        State.LIMITED: _("limited"),
+        State.OBSERVED: _("over, observed"),
+        State.BLOCKED: _("blocked"),
+        State.EXEMPT: _("exempt"),
+    }[state]
 
 
 def target(client: Client, rule: Rule) -> str:

@@ -9,7 +9,7 @@ from django.urls import path
 
 from django_slidinglimit.models import Usage
 
-from . import client, overview, reset
+from . import busiest, client, overview, reset
 from .pages import NAME, UsagePages
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class UsageAdmin(UsagePages):
         return [
             path("", self.admin_site.admin_view(self.changelist_view), name=f"{NAME}_changelist"),
             at("client/", client.page, "client"),
+            at("rule/", busiest.page, "rule"),
             at("reset/", reset.page, "reset"),
         ]
 

@@ -1,0 +1,127 @@
+"""The page of one rule: its hour, and its clients by use or by refusals."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import BadRequest
+from django.http import Http404
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+
+from django_slidinglimit.usage import busiest
+from django_slidinglimit.usage.busiest import Wanted
+from django_slidinglimit.usage.layout import field_rule
+from django_slidinglimit.usage.rules import stored_rules
+from django_slidinglimit.usage.standings import State
+
+from .people import named, people
+from .rows import Row, state_label
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse, QueryDict
+
+    from django_slidinglimit.usage.busiest import Page
+
+    from .pages import UsagePages
+
+# No identity is longer, and none may fill an address.
+LONGEST_TEXT = 500
+PARTS = ("rule", "order", "kind", "state", "text", "page")
+
+
+def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
+    """The rule that the query names by `rule`, and those of its clients that it asks for."""
+    key = request.GET.get("rule", "")
+    try:
+        title = _name(key)
+    except ValueError as exc:
+        raise BadRequest("The address names no rule.") from exc
+    wanted = _wanted(pages, request)
+    context: dict[str, Any] = {"title": title, "key": key, "wanted": wanted}
+    with pages.told(context):
+        found = busiest.of_rule(key, wanted)
+        if found.usage is None:
+            raise Http404(_("There is no such rule, and none was asked in the last hour."))
+        context.update(
+            title=found.usage.rule.name,
+            usage=found.usage,
+            found=found,
+            rows=_rows(pages, request, found),
+            server=True,
+            stored=found.usage.stored,
+        )
+        context["links"] = _links(request.GET, found)
+    kinds = {wanted.kind, *(found.kinds if "found" in context else ())} - {""}
+    context["kinds"] = sorted(kinds)
+    context["states"] = [(state.value, state_label(state)) for state in State]
+    return pages.page(request, "rule", context)
+
+
+def _name(key: str) -> str:
+    """What to call a rule of which nothing was read.
+
+    Raises:
+        ValueError: it is no rule's key.
+    """
+    stored = stored_rules().get(key)
+    if stored is not None:
+        return stored.rule.name
+    if key.startswith("d") and key[1:].isdigit() and key.isascii():
+        return _("Rule %s") % key[1:]
+    return field_rule(key).id
+
+
+def _wanted(pages: UsagePages, request: HttpRequest) -> Wanted:
+    """What the address asks for; what makes no sense in it is left out."""
+    asked = request.GET
+    text = asked.get("text", "").strip()[:LONGEST_TEXT]
+    state = number = None
+    with suppress(ValueError):
+        state = State(asked.get("state", ""))
+    with suppress(ValueError):
+        number = int(asked.get("page", ""))
+    return Wanted(
+        order="over" if asked.get("order") == "over" else "used",
+        kind=asked.get("kind", ""),
+        state=state,
+        text=text,
+        named=named(request, pages.admin_site, text) if text else (),
+        page=number or 1,
+    )
+
+
+def _rows(pages: UsagePages, request: HttpRequest, found: Page) -> list[Row]:
+    persons = people(request, pages.admin_site, (line.standing.client for line in found.lines))
+    return [
+        Row(
+            found.usage,
+            line.standing,
+            persons.get(line.standing.client),
+            within=line.within,
+            over=line.over,
+        )
+        for line in found.lines
+        if found.usage
+    ]
+
+
+def _links(query: QueryDict, found: Page) -> dict[str, str]:
+    """The addresses of the same clients in another order, and of the pages around."""
+
+    def link(**changed: object) -> str:
+        asked = {name: query.get(name, "") for name in PARTS}
+        asked.update({name: str(value) for name, value in changed.items()})
+        return f"?{urlencode({name: value for name, value in asked.items() if value})}"
+
+    links = {
+        "used": link(order="", page=""),
+        "over": link(order="over", page=""),
+        "all": link(kind="", state="", text="", page=""),
+    }
+    if found.number > 1:
+        links["before"] = link(page=found.number - 1)
+    if found.number < found.pages:
+        links["after"] = link(page=found.number + 1)
+    return links

@@ -1,0 +1,252 @@
+"""The clients of one rule: those that use most of it, or were over it most, a page at a time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Literal
+
+from django_slidinglimit import clients, keeper
+
+from . import listed
+from .layout import client_member, member_client
+from .standings import NEAR, TRIP, State, ask, standings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from django_slidinglimit.core.decisions import Client
+    from django_slidinglimit.overrides import Effect
+
+    from .listed import Listed
+    from .rules import RuleUsage
+    from .standings import Standing
+
+    Order = Callable[[bytes], tuple[float, float, bytes]]
+
+PAGE = 50
+# A client stands first in a member, and its kind first of all.
+BETWEEN = b'","'
+
+# What an override does; the others are how the counter stands.
+EXCEPTED: dict[State | None, Effect] = {State.BLOCKED: "block", State.EXEMPT: "exempt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which clients of a rule are wanted, and in which order.
+
+    Args:
+        order: by share of the limit that is used, or by what was over the limit.
+        kind: of this kind alone; "" is any.
+        state: in this state alone.
+        text: an identity, or what one begins with, or the end of a secret; "" is any.
+        named: clients that the text means, too.
+        page: the first is 1.
+    """
+
+    order: Literal["used", "over"] = "used"
+    kind: str = ""
+    state: State | None = None
+    text: str = ""
+    named: Collection[Client] = ()
+    page: int = 1
+
+    @property
+    def narrowed(self) -> bool:
+        return bool(self.kind or self.state or self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One client of the rule.
+
+    Args:
+        standing: how it stands now.
+        within, over: what it asked within the limit and over it, by the minute, oldest first.
+    """
+
+    standing: Standing
+    within: list[int]
+    over: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some clients of a rule.
+
+    Args:
+        listed: the rule and what was recorded of it.
+        lines: the clients of this page.
+        number: which page it is, from 1.
+        pages: how many there are.
+        matching: how many clients are wanted; with a state, of those that were looked at.
+        looked: where a state is wanted, so many were looked at; else 0.
+        candidates: of so many.
+        kinds: of clients that are known.
+    """
+
+    listed: Listed
+    lines: list[Line]
+    number: int
+    pages: int
+    matching: int
+    looked: int
+    candidates: int
+    kinds: list[str]
+
+    @property
+    def usage(self) -> RuleUsage | None:
+        return self.listed.usage
+
+    @property
+    def first(self) -> int:
+        return PAGE * (self.number - 1) + 1
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+
+def of_rule(key: str, wanted: Wanted) -> Page:
+    """A page of a rule's clients.
+
+    Args:
+        key: the rule's, as in `asked_in`.
+        wanted: which clients.
+
+    Raises:
+        StoreError: the server does not answer.
+        ValueError: the key is none.
+    """
+    found = listed.read(key)
+    usage = found.usage
+    if usage is None:
+        return Page(found, [], 1, 1, 0, 0, 0, [])
+    members = {*found.share, *found.asked, *found.over}
+    kinds = sorted({_kind(member) for member in members})
+    matching, unlisted = _matching(members, wanted, usage, kinds)
+    if wanted.state in EXCEPTED:
+        matching |= _excepted(usage, wanted, EXCEPTED[wanted.state], unlisted)
+    order = _order(found, wanted)
+    if wanted.state:
+        chosen = nsmallest(TRIP, matching, key=_expected_first(found, wanted.state, order))
+        standing = _standings(usage, chosen, unlisted)
+        kept = [s for s in standing if s.state is wanted.state]
+        looked, candidates = len(chosen), len(matching)
+        number, pages = 1, 1
+        matched = len(kept)
+    else:
+        pages = max(1, -(-len(matching) // PAGE))
+        number = min(max(1, wanted.page), pages)
+        chosen = nsmallest(PAGE * number, matching, key=order)[PAGE * (number - 1) :]
+        kept = _standings(usage, chosen, unlisted if number == 1 else ())
+        looked = candidates = 0
+        matched = len(matching) + max(0, len(kept) - len(chosen))
+    if wanted.order == "used":
+        kept.sort(key=_most_used)
+    usage.clients = kept
+    lines = [Line(s, *found.history(_member(s.client))) for s in kept]
+    return Page(found, lines, number, pages, matched, looked, candidates, kinds)
+
+
+def _matching(
+    members: set[bytes], wanted: Wanted, usage: RuleUsage, kinds: Iterable[str]
+) -> tuple[set[bytes], list[Client]]:
+    """Of the members those that are wanted, their state aside; and clients that none of them is."""
+    if wanted.kind:
+        begins = _begins(wanted.kind)
+        members = {member for member in members if member.startswith(begins)}
+    if not wanted.text:
+        return members, []
+    exact = [c for c in _meant(wanted, usage, kinds) if wanted.kind in ("", c.kind)]
+    begin = json.dumps(wanted.text)[1:-1].encode()
+    end = b'~%s"]' % begin
+    found = {_member(client) for client in exact} & members
+    for member in members:
+        at = member.find(BETWEEN) + len(BETWEEN)
+        if member.startswith(begin, at) or member.endswith(end):
+            found.add(member)
+    return found, [client for client in exact if _member(client) not in found][: TRIP - PAGE]
+
+
+def _meant(wanted: Wanted, usage: RuleUsage, kinds: Iterable[str]) -> list[Client]:
+    """The clients that a text may be the whole identity of."""
+    counted = {wanted.kind} if wanted.kind else {*kinds, *_counted(usage)}
+    found = dict.fromkeys(wanted.named)
+    for kind in sorted(counted):
+        try:
+            found[clients.settled(kind, wanted.text)] = None
+        except ValueError:
+            continue
+    return list(found)
+
+
+def _counted(usage: RuleUsage) -> Iterable[str]:
+    """The kinds of clients that a rule counts, as far as it says so itself."""
+    if usage.stored is None or usage.stored.key is None:
+        return ()
+    name = usage.stored.key.name
+    return ("user", "ip") if name == "user_or_ip" else (name,)
+
+
+def _excepted(
+    usage: RuleUsage, wanted: Wanted, effect: Effect, unlisted: list[Client]
+) -> set[bytes]:
+    """Clients that have an override of their own here; nothing may be recorded of them."""
+    return {
+        _member(client)
+        for client in keeper.current().overrides.own(usage.rule.id, effect)
+        if wanted.kind in ("", client.kind)
+        and (not wanted.text or client.identity.startswith(wanted.text) or client in unlisted)
+    }
+
+
+def _order(found: Listed, wanted: Wanted) -> Order:
+    share, over = found.share.get, found.over.get
+    if wanted.order == "over":
+        return lambda member: (-over(member, 0), -share(member, 0.0), member)
+    return lambda member: (-share(member, 0.0), -over(member, 0), member)
+
+
+def _expected_first(
+    found: Listed, state: State, order: Order
+) -> Callable[[bytes], tuple[bool, tuple[float, float, bytes]]]:
+    """Those first that are in the state by what was recorded of them."""
+    low, high = {State.OK: (0.0, NEAR), State.NEAR: (NEAR, 100)}.get(state, (100, 101))
+    share = found.share.get
+    return lambda member: (not low <= share(member, 0.0) < high, order(member))
+
+
+def _standings(
+    usage: RuleUsage, chosen: Iterable[bytes], unlisted: Iterable[Client]
+) -> list[Standing]:
+    """How clients stand; of those that are not listed, who has a count or an override."""
+    overrides = keeper.current().overrides
+    listed_ones = [member_client(member) for member in chosen]
+    others = [client for client in unlisted if client not in listed_ones]
+    asked = [ask(usage.rule, client, overrides) for client in (*listed_ones, *others)][:TRIP]
+    found = standings(asked)
+    return [
+        standing
+        for place, standing in enumerate(found)
+        if place < len(listed_ones) or standing.used or standing.override
+    ]
+
+
+def _most_used(standing: Standing) -> tuple[int, int, str, str]:
+    return (-standing.share, -standing.used, *standing.client)
+
+
+def _member(client: Client) -> bytes:
+    return client_member(client).encode()
+
+
+def _begins(kind: str) -> bytes:
+    """What the members of a kind begin with."""
+    return b'[%s,"' % json.dumps(kind).encode()
+
+
+def _kind(member: bytes) -> str:
+    return str(json.loads(member[1 : member.find(BETWEEN) + 1]))
