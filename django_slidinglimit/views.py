@@ -86,7 +86,7 @@ class Line(NamedTuple):
     def reset(self) -> str:
         """When all is available again."""
         reset = self.allowance.reset
-        if reset is None:
+        if reset is None or self.allowance.retry_after is None:
             return _("never")
         return in_words(reset) if reset else _("now")
 

@@ -96,6 +96,11 @@ def plan(request: HttpRequest) -> HttpResponse:
     return HttpResponse("fine")
 
 
+@ratelimit("export", key="ip", rate="10/min")
+def export(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("fine")
+
+
 @ratelimit("free", key="ip")
 def free(request: HttpRequest) -> HttpResponse:
     return HttpResponse("fine")
@@ -124,6 +129,7 @@ urlpatterns = [
     path("report/short/", short_report),
     path("login/", login),
     path("plan/", plan),
+    path("export/", export),
     path("free/", free),
     path("forms/", Forms.as_view()),
     path("accounts/login/", sign_in),

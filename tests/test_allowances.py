@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, timedelta
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.django_db
 
 SITE = "tests.own_limits_site"
 JSON = "/limits/json/"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "own-limits.md"
 PATIENT = {"RULES_POLL": 0, "TIMEOUT": 5}  # a busy machine is no outage
 
 
@@ -70,6 +73,7 @@ def test_a_visitor_is_told_of_every_limit_on_its_address(client: Client) -> None
     assert {name: (limit["limit"], limit["window"]) for name, limit in found.items()} == {
         "anon": (50, 3600),
         "burst": (6, 60),
+        "export": (10, 60),
         "files": (30, 60),
         "files.write": (2, 60),
         "forms": (8, 60),
@@ -377,7 +381,7 @@ def test_at_most_so_many_are_told_and_how_many_are_not(client: Client) -> None:
     Rule.objects.bulk_create([Rule(name=f"{n}", scope="report", rate="5/min") for n in range(more)])
     found = client.get(JSON).json()
     assert len(found["limits"]) == allowances.MOST
-    assert found["left_out"] == 6 + 5  # the site has six others
+    assert found["left_out"] == 7 + 5  # the site has seven others
 
 
 # When something is amiss
@@ -467,17 +471,77 @@ def test_the_page_escapes_names(as_alice: Client, name: str) -> None:
     assert told(as_alice)[name]["limit"] == 5
 
 
+# The document
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", DOCUMENT.read_text())
+
+
+@pytest.fixture
+def examples() -> Any:
+    """All that the document's examples define, and the addresses of all of them."""
+    names: dict[str, Any] = {"__name__": "shop.urls"}
+    urls: list[Any] = []
+    for block in blocks("python"):
+        names["urlpatterns"] = []
+        exec(compile(block, str(DOCUMENT), "exec"), names)
+        urls = [*names["urlpatterns"], *urls]  # later ones stand before what they take the place of
+    site = ModuleType("shop_urls")
+    vars(site).update(names, urlpatterns=urls)
+    with override_settings(ROOT_URLCONF=site):
+        yield site
+
+
+def test_the_documents_addresses_are_served(as_alice: Client, examples: Any) -> None:
+    for path in ("/limits/", JSON, "/limits/api/"):
+        assert as_alice.get(path).status_code == 200
+
+
+def test_the_document_tells_every_field(client: Client) -> None:
+    shown = json.loads(blocks("json")[0])
+    real = client.get(JSON).json()
+    assert shown.keys() == real.keys()
+    assert shown["limits"][0].keys() == real["limits"][0].keys()
+    rows = re.findall(r"(?m)^\| ((?:`\w+`(?:, )?)+) \|", DOCUMENT.read_text())
+    told_of = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert told_of == {*allowances.Allowance._fields, "left_out"}
+
+
+def test_the_documents_answer_while_redis_is_away(client: Client, away: None) -> None:
+    assert client.get(JSON).json() == json.loads(blocks("json")[1])
+
+
+def test_the_documents_limits_on_the_views_count(as_alice: Client, examples: Any) -> None:
+    response = as_alice.get(JSON)
+    assert response["RateLimit-Policy"] == '"limits";q=60;w=60'
+    assert as_alice.get("/limits/api/")["RateLimit-Policy"] == '"limits-api";q=60;w=60'
+    assert figures(told(as_alice)["limits"]) == (60, 2, 58)
+    assert figures(told(as_alice)["limits-api"]) == (60, 1, 59)
+
+
+def test_the_documents_question_from_code(client: Client, examples: Any) -> None:
+    with override_settings(ROOT_URLCONF=SITE):
+        request = client.get(JSON).wsgi_request
+        assert examples.may_export(request)
+        client.get("/export/")
+        assert not examples.may_export(request)
+
+
 def test_the_page_stands_in_the_sites_own(
-    as_alice: Client, settings: Settings, tmp_path: Any
+    as_alice: Client, settings: Settings, tmp_path: Path
 ) -> None:
     folder = tmp_path / "django_slidinglimit"
     folder.mkdir()
-    (folder / "base.html").write_text(
-        "<html><head>{% block head %}{% endblock %}</head><body><nav>Ours</nav>"
-        "{% block content %}{% endblock %}</body></html>"
+    (folder / "base.html").write_text(*blocks("django"))
+    (tmp_path / "base.html").write_text(
+        "<html><head><title>{% block title %}{% endblock %}</title>"
+        "{% block extra_head %}{% endblock %}</head>"
+        "<body><nav>Ours</nav>{% block content %}{% endblock %}</body></html>"
     )
     settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [str(tmp_path)]}]
     page = as_alice.get("/limits/").text
+    assert "<title>Your limits</title>" in page
     assert "<nav>Ours</nav>" in page
     assert "own_limits.css" in page
     assert "<h1>Your limits</h1>" in page

@@ -74,7 +74,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_linked_from_the_readme() -> None:
-    linked = set(re.findall(r"\]\(docs/(\w+\.md)\)", PAGES[0].read_text()))
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", PAGES[0].read_text()))
     assert linked == {page.name for page in PAGES[1:]}
 
 
