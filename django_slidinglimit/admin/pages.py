@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import PermissionDenied
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.cache import add_never_cache_headers
+from django.utils.cache import add_never_cache_headers, get_conditional_response
 
 from django_slidinglimit import conf, connections, keeper
 from django_slidinglimit._compat import BREADCRUMBS_ARE_A_LIST
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.errors import SettingError
+from django_slidinglimit.usage import minutes
 from django_slidinglimit.usage.rules import MINUTES, stored_rules
 
 from .rows import client_query
@@ -35,6 +37,8 @@ else:
 
 NAME = "django_slidinglimit_usage"
 TEMPLATES = "admin/django_slidinglimit/usage"
+# Seconds between two refreshes.
+POLL = 2
 
 
 class UsagePages(ModelAdmin):
@@ -79,12 +83,16 @@ class UsagePages(ModelAdmin):
         fragment = "fragment" in request.GET and name != "reset"
         shell = {} if fragment else self.admin_site.each_context(request)
         request.current_app = self.admin_site.name
+        time_ms = minutes.now_ms()
         response = TemplateResponse(
             request,
             f"{TEMPLATES}/{'_' if fragment else ''}{name}.html",
             {
                 **shell,
                 "opts": self.opts,
+                "fragment": fragment,
+                "poll": POLL,
+                "time_ms": time_ms,
                 "page": name,
                 "breadcrumbs_are_a_list": BREADCRUMBS_ARE_A_LIST,
                 "may_see_overrides": request.user.has_perm(f"{self.opts.app_label}.view_override")
@@ -97,7 +105,27 @@ class UsagePages(ModelAdmin):
             },
         )
         add_never_cache_headers(response)
-        return response
+        return self._unless_known(request, response, time_ms, context) if fragment else response
+
+    def _unless_known(
+        self,
+        request: HttpRequest,
+        response: TemplateResponse,
+        time_ms: int,
+        context: dict[str, Any],
+    ) -> HttpResponse:
+        """The live part, or 304 if the page shows it already.
+
+        What changes with each look goes beside it: the server's time, and how long it took.
+        """
+        response.render()
+        etag = f'"{blake2b(response.content, digest_size=16).hexdigest()}"'
+        response["ETag"] = etag
+        answer = get_conditional_response(request, etag=etag, response=response) or response
+        answer["X-Redis-Time"] = str(time_ms)
+        if "trip" in context:
+            answer["Server-Timing"] = f"redis;dur={context['trip'].took_ms:.1f}"
+        return answer
 
     def url(self, name: str, client: Client | None = None) -> str:
         """Where a page is: "changelist", "client" of one client, and so on."""

@@ -48,12 +48,17 @@ class Minute(NamedTuple):
 class Trip(NamedTuple):
     """What one round trip brought.
 
-    `minutes` has the newest first; `replies` are those to the commands that were asked beside.
+    Args:
+        minutes: the newest first.
+        replies: to the commands that were asked beside.
+        time_ms: the server's time, in milliseconds since 1970.
+        took_ms: how long it took.
     """
 
     minutes: list[Minute]
     replies: list[Any]
     time_ms: int
+    took_ms: float
 
 
 def read(many: int, also: Callable[[int], Sequence[Command]] = lambda _: ()) -> Trip:
@@ -68,12 +73,14 @@ def read(many: int, also: Callable[[int], Sequence[Command]] = lambda _: ()) -> 
     """
     store = connections.pages()
     while True:
-        running = _clock.minute
+        running = _clock.now_ms // 60_000
         numbers = range(running, running - many, -1)
         lacking = [number for number in numbers if number not in _kept]
         bases = [minute_base(store.prefix, number) for number in lacking]
         asked = [("HGETALL", f"{base}{kind}") for base in bases for kind in ("rules", "counts")]
+        began = time.perf_counter()
         (seconds, micros), *replies = store.run([("TIME",), *asked, *also(running)])
+        took_ms = (time.perf_counter() - began) * 1000
         time_ms = int(seconds) * 1000 + int(micros) // 1000
         _clock.set(time_ms)
         if time_ms // 60_000 == running:
@@ -84,7 +91,12 @@ def read(many: int, also: Callable[[int], Sequence[Command]] = lambda _: ()) -> 
     }
     minutes = [found.get(number) or _kept[number] for number in numbers]
     _keep(running, found)
-    return Trip(minutes, replies[2 * len(lacking) :], time_ms)
+    return Trip(minutes, replies[2 * len(lacking) :], time_ms, took_ms)
+
+
+def now_ms() -> int:
+    """The server's time as far as it is known without asking, in milliseconds since 1970."""
+    return _clock.now_ms
 
 
 def forget() -> None:
@@ -99,8 +111,8 @@ class _Clock:
         self._ahead_ms = 0.0
 
     @property
-    def minute(self) -> int:
-        return int(time.time() * 1000 + self._ahead_ms) // 60_000
+    def now_ms(self) -> int:
+        return int(time.time() * 1000 + self._ahead_ms)
 
     def set(self, time_ms: int) -> None:
         self._ahead_ms = time_ms - time.time() * 1000
