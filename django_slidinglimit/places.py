@@ -68,7 +68,9 @@ def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Ans
                 if asked.no_identity == "allow":
                     continue
                 if asked.no_identity == "refuse":
-                    refusals.append(_refusal(rule, Client(asked.key.name, ""), place.cost, None))
+                    if not rule.observe:
+                        nobody = Client(asked.key.name, "")
+                        refusals.append(_refusal(rule, nobody, place.cost, None))
                     continue
                 client = clients.without_identity(asked.key.name)
             override = current.overrides.winner(rule.id, client)
@@ -76,12 +78,14 @@ def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Ans
                 if override.effect == "exempt":
                     continue
                 if override.effect == "block":
-                    wait = override.expires_in_ms()
-                    refusals.append(_refusal(rule, client, place.cost, wait))
+                    if not rule.observe:
+                        wait = override.expires_in_ms()
+                        refusal = _refusal(rule, client, place.cost, wait)
+                        refusals.append(refusal._replace(blocked=True))
                     continue
                 rule = at_rate(rule, override.rate or rule.rate)
             hits.append(Hit(rule, client, place.cost))
-    return hits, tuple(refusal for refusal in refusals if not refusal.hit.rule.observe)
+    return hits, tuple(refusals)
 
 
 class Asked(NamedTuple):

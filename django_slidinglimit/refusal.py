@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpResponse, JsonResponse
@@ -39,9 +40,9 @@ _PAGE = """<!doctype html>
 def response(request: Any, decision: Decision) -> HttpResponse:
     """The answer to a refused request, without the decision's header fields.
 
-    The project's template 429.html is rendered with `decision` and `retry_after`, in seconds, None
-    when the request can never be admitted; without one a plain page says the same. Clients that
-    prefer JSON get `{"detail": ..., "retry_after": ...}`.
+    The project's template 429.html is rendered with `decision`, `blocked` (see there) and
+    `retry_after`, in seconds, None when the request can never be admitted; without one a plain
+    page says the same. Clients that prefer JSON get `{"detail": ..., "retry_after": ...}`.
 
     Args:
         request: Django's or DRF's request.
@@ -51,9 +52,25 @@ def response(request: Any, decision: Decision) -> HttpResponse:
     if wait is not None:
         wait = max(1, headers.seconds(wait))  # as Retry-After says it
     if _prefers_json(request):
-        told = {"detail": gettext("Too many requests."), "retry_after": wait}
-        return JsonResponse(told, status=429)
+        detail = blocked(decision) or gettext("Too many requests.")
+        return JsonResponse({"detail": detail, "retry_after": wait}, status=429)
     return HttpResponse(_page(request, decision, wait), status=429)
+
+
+def blocked(decision: Decision) -> str:
+    """Such as "Blocked until 2026-11-30 10:00 UTC."; "" where no override blocks the client.
+
+    The reason is the operator's note, and not told.
+    """
+    waits = [answer.verdict.retry_after for answer in decision.answers if answer.blocked]
+    if not waits:
+        return ""
+    found = [wait for wait in waits if wait is not None]
+    if len(found) < len(waits):
+        return gettext("Blocked.")
+    # Rounded up to the minute, but not for the moment that has passed since it was read.
+    end = datetime.now(UTC) + timedelta(milliseconds=max(found), seconds=59)
+    return gettext("Blocked until %(when)s UTC.") % {"when": f"{end:%Y-%m-%d %H:%M}"}
 
 
 def in_words(seconds: int) -> str:
@@ -85,10 +102,14 @@ def _page(request: Any, decision: Decision, wait: int | None) -> str:
     try:
         template = loader.get_template(TEMPLATE)
     except TemplateDoesNotExist:
-        if wait is None:
+        told = blocked(decision)
+        if told:
+            advice = told
+        elif wait is None:
             advice = gettext("This request cannot be admitted, however long you wait.")
         else:
             advice = gettext("Try again in %(wait)s.") % {"wait": in_words(wait)}
         title = gettext("Too many requests")
         return format_html(_PAGE, language=get_language() or "en", title=title, advice=advice)
-    return template.render({"decision": decision, "retry_after": wait}, request)
+    context = {"decision": decision, "blocked": blocked(decision), "retry_after": wait}
+    return template.render(context, request)

@@ -16,11 +16,12 @@ from django.core.checks import Warning as CheckWarning
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from django.urls import get_resolver
+from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from . import addresses, clients, conf, headers, keeper, limiter
+from . import addresses, clients, conf, headers, keeper, limiter, refusal
 from .clients import Key
 from .core.decisions import Decision
 from .core.rates import Rate
@@ -28,7 +29,7 @@ from .limiter import Walk
 from .places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .core.decisions import Client
 
@@ -379,7 +380,21 @@ def _decide(request: Any, view: Any, places: Sequence[Place], walk: Walk) -> Dec
     fields = getattr(view, "headers", None)
     if isinstance(fields, dict) and not isinstance(fields, _Fields):  # DRF made it for this request
         view.headers = _Fields(fields, walk)
+    told = "" if decision.allowed else refusal.blocked(decision)
+    # By name: DRF's views import the throttles of the project, and so this module.
+    own = getattr(getattr(type(view), "throttled", None), "__qualname__", "")
+    if told and own == "APIView.throttled":
+        view.throttled = _throttled(told)
     return decision
+
+
+def _throttled(detail: str) -> Callable[[Any, float | None], None]:
+    """As DRF's own, and saying why."""
+
+    def throttled(_request: Any, wait: float | None) -> None:
+        raise Throttled(wait, detail)
+
+    return throttled
 
 
 def _path(throttle: SimpleRateThrottle) -> str:

@@ -1,24 +1,29 @@
 import json
 from collections.abc import Iterator
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
 
 import pytest
 from django.http import HttpRequest
 from django.template import TemplateDoesNotExist
 from django.test import RequestFactory, override_settings
-from django.utils import translation
+from django.utils import timezone, translation
+from rest_framework.exceptions import Throttled
 from rest_framework.renderers import BrowsableAPIRenderer, JSONRenderer
 from rest_framework.request import Request
 
 from django_slidinglimit import refusal
 from django_slidinglimit.core.decisions import Answer, Client, Decision, Hit, Rule, Verdict
 from django_slidinglimit.core.rates import Rate
+from django_slidinglimit.models import Override
+from tests.throttled_api import ALICE, BOB, Limited, call
 
 
-def refused(retry_after: int | None) -> Decision:
-    """A decision that refuses for so many milliseconds."""
+def refused(*waits: int | None, blocked: bool = False) -> Decision:
+    """A decision that refuses for so many milliseconds, by a rule each."""
     hit = Hit(Rule("r", Rate(5, 60_000)), Client("ip", "192.0.2.1"))
-    return Decision((Answer(hit, Verdict(False, 5, 0, retry_after, 0), None),))
+    verdicts = [Verdict(False, 5, 0, wait, 0) for wait in waits]
+    return Decision(tuple(Answer(hit, v, None, blocked=blocked) for v in verdicts))
 
 
 def get(accept: str = "*/*") -> HttpRequest:
@@ -112,6 +117,35 @@ def test_json_tells_the_wait_in_whole_seconds() -> None:
         }
 
 
+def until(*waits: timedelta) -> tuple[str, set[str]]:
+    """What a block of these times is told by, and what it may say as the minute may change."""
+    found = refused(*(int(wait / timedelta(milliseconds=1)) for wait in waits), blocked=True)
+    before = datetime.now(UTC)
+    told = refusal.blocked(found)
+    ends = [now + max(waits) + timedelta(seconds=59) for now in (before, datetime.now(UTC))]
+    return told, {f"Blocked until {end:%Y-%m-%d %H:%M} UTC." for end in ends}
+
+
+def test_a_block_is_named_with_its_end_and_that_is_never_too_early() -> None:
+    for waits in ((timedelta(hours=1),), (timedelta(days=40), timedelta(milliseconds=1))):
+        told, expected = until(*waits)
+        assert told in expected
+    assert refusal.blocked(refused(1000, None, blocked=True)) == "Blocked."
+    assert refusal.blocked(refused(1000, None)) == ""
+
+
+def test_a_blocked_client_is_told_so_in_json_and_on_the_page() -> None:
+    decision = refused(3_600_000, blocked=True)
+    response = refusal.response(get("application/json"), decision)
+    told = json.loads(response.content)["detail"]
+    assert told.startswith("Blocked until 2")
+    page = refusal.response(get(), decision).content.decode()
+    assert "<p>Blocked until 2" in page
+    assert "Try again" not in page
+    with templates(**{"429.html": "{{ blocked }}"}):
+        assert refusal.response(get(), decision).content.startswith(b"Blocked until 2")
+
+
 def test_what_drf_negotiated_goes_before_accept() -> None:
     request: Any = Request(get("text/html"))
     request.accepted_renderer = JSONRenderer()
@@ -143,3 +177,30 @@ def test_the_projects_template_is_used_under_drf_too() -> None:
 def test_a_wait_in_words_is_never_shorter_than_the_wait(seconds: int, words: str) -> None:
     with translation.override("en"):
         assert refusal.in_words(seconds) == words
+
+
+@pytest.mark.django_db
+def test_a_throttled_client_that_is_blocked_is_told_so_but_not_why() -> None:
+    soon = timezone.now() + timedelta(hours=1)
+    override = Override.objects.create(
+        kind="user", identity="42", effect="block", expires=soon, reason="abuse"
+    )
+    response = call(Limited.as_view(), user=ALICE)
+    assert response.status_code == 429
+    end = soon + timedelta(seconds=59, microseconds=999_999)
+    told = f"Blocked until {end.astimezone(UTC):%Y-%m-%d %H:%M} UTC."
+    assert str(response.data["detail"]).startswith(told)
+    assert int(response["Retry-After"]) <= 3600
+    assert call(Limited.as_view(), user=BOB).status_code == 200
+    Override.objects.filter(pk=override.pk).update(expires=None)
+    assert call(Limited.as_view(), user=ALICE).data["detail"] == "Blocked."
+
+
+@pytest.mark.django_db
+def test_a_views_own_answer_to_throttling_goes_before_ours() -> None:
+    class Own(Limited):
+        def throttled(self, request: Request, wait: float | None) -> NoReturn:
+            raise Throttled(wait, "Not now.")
+
+    Override.objects.create(kind="user", identity="42", effect="block")
+    assert call(Own.as_view(), user=ALICE).data["detail"] == "Not now."

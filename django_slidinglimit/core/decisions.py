@@ -107,12 +107,14 @@ class Answer(NamedTuple):
     """A verdict with the hit it answers and what the counter held.
 
     `reading` is None, and the verdict only the rule's policy, where the store did not answer.
+    `blocked`: the client is refused whatever the counters hold, for the time of `retry_after`.
     """
 
     hit: Hit
     verdict: Verdict
     reading: Reading | None
     charged: int = 0
+    blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
