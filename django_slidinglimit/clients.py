@@ -132,9 +132,8 @@ def by_address(address: addresses.Address | None) -> Client | None:
     """The client that an address counts as: itself, or its IPv6 network."""
     if address is None:
         return None
-    if address.version == 4:
-        return Client("ip", str(address))
-    return Client("ip", _network(address, conf.current().IPV6_PREFIX))
+    prefix = 32 if address.version == 4 else conf.current().IPV6_PREFIX
+    return Client("ip", _network(address, prefix))
 
 
 def bounded(kind: str, identity: str) -> Client:
@@ -237,7 +236,7 @@ def _load(path: str) -> KeyFunction:
 
 @lru_cache(maxsize=4096)
 def _network(address: addresses.Address, prefix: int) -> str:
-    return str(ip_network((address, prefix), strict=False))
+    return str(address if address.version == 4 else ip_network((address, prefix), strict=False))
 
 
 def _digest(text: str) -> str:

@@ -254,8 +254,9 @@ def _walk(request: Any) -> AbstractContextManager[Walk]:
 
 def _answered(response: Any, walk: Walk) -> Any:
     if isinstance(response, HttpResponseBase):  # if not, Django says so better than we could
+        told = response.headers
         for name, value in headers.fields(walk.decision).items():
-            response.headers[name] = value
+            told[name] = value
     return response
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from . import conf
-from .core.window import retry_after
+from .core.window import Reading, retry_after
 
 if TYPE_CHECKING:
     from .core.decisions import Answer, Decision
@@ -24,7 +25,11 @@ def fields(decision: Decision) -> dict[str, str]:
         found["Cache-Control"] = "no-store"
         if decision.retry_after is not None:
             found["Retry-After"] = str(max(1, seconds(decision.retry_after)))
-    known = [answer for answer in decision.enforced if answer.reading is not None]
+    known = [
+        answer
+        for answer in decision.answers
+        if answer.reading is not None and not answer.hit.rule.observe
+    ]
     if known:
         if "x-ratelimit" in settled.HEADERS:
             found |= _x_ratelimit(known, decision.time_ms if settled.RESET == "epoch" else None)
@@ -65,7 +70,8 @@ def _ratelimit(answers: list[Answer]) -> dict[str, str]:
         name = _string(_unique(_printable(answer.hit.rule.name or answer.hit.rule.id), names))
         policies.append(f"{name};q={verdict.limit};w={seconds(rate.window_ms)}")
         wait = _wait_for_more(answer)
-        limits.append(f"{name};r={verdict.remaining}" + (f";t={wait}" if wait is not None else ""))
+        told = f"{name};r={verdict.remaining}"
+        limits.append(told if wait is None else f"{told};t={wait}")
     return {"RateLimit-Policy": ", ".join(policies), "RateLimit": ", ".join(limits)}
 
 
@@ -77,7 +83,8 @@ def _wait_for_more(answer: Answer) -> int | None:
     elif reading is None:
         return None
     else:
-        after = reading._replace(current=reading.current + answer.charged)
+        previous, current, elapsed = reading
+        after = Reading(previous, current + answer.charged, elapsed)
         wait = retry_after(answer.hit.rule.rate, after, verdict.remaining + 1)
     return None if wait is None else max(1, seconds(wait))
 
@@ -91,11 +98,13 @@ def _unique(name: str, taken: set[str]) -> str:
     return unique
 
 
+@lru_cache(maxsize=4096)
 def _printable(text: str) -> str:
     """The text with a question mark for whatever is no printable ASCII, line ends above all."""
     return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
+@lru_cache(maxsize=4096)
 def _string(printable: str) -> str:
     """A String of RFC 9651, section 3.3.3."""
     return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -8,9 +8,8 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from contextlib import contextmanager
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -19,7 +18,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
@@ -95,16 +94,8 @@ class _Patience(threading.local):
 patience = _Patience()
 
 
-@contextmanager
-def _waiting(share: int = 1) -> Iterator[float]:
-    """A wait for the server: gives the seconds that it may take, and takes them off the rest."""
-    allowed = max(patience.left / share, 0.001)
-    begun = time.monotonic()
-    try:
-        yield allowed
-    finally:
-        # No more than was allowed: what goes by until this thread runs again is not the server's.
-        patience.left -= min(time.monotonic() - begun, allowed)
+# A thread that was let run so soon after sending, in seconds, has not been late.
+_PROMPT = 0.001
 
 
 @cache
@@ -114,7 +105,7 @@ def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
     class Timed(connection_class):  # type: ignore[misc]
         @property
         def socket_timeout(self) -> float:
-            return max(patience.left / share, 0.001)
+            return _allowed(share)
 
         @socket_timeout.setter
         def socket_timeout(self, value: float | None) -> None:
@@ -130,10 +121,27 @@ def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
                 raise
 
         def _connect(self) -> Any:
-            with _waiting(share):
+            allowed = _allowed(share)
+            begun = time.monotonic()
+            try:
                 return _TimedSocket(super()._connect(), share)
+            finally:
+                _waited(begun, allowed)
 
     return Timed
+
+
+def _allowed(share: int) -> float:
+    """For how many seconds a wait for the server may last."""
+    return max(patience.left / share, 0.001)
+
+
+def _waited(begun: float, allowed: float) -> None:
+    """Take a wait off what is left.
+
+    No more than was allowed: what goes by until this thread runs again is not the server's.
+    """
+    patience.left -= min(time.monotonic() - begun, allowed)
 
 
 class _TimedSocket:
@@ -146,34 +154,40 @@ class _TimedSocket:
     def __init__(self, sock: Any, share: int) -> None:
         self._sock = sock
         self._share = share
+        self._sent = 0.0  # when sending last began
+        self.recv = partial(self._read, sock.recv)
+        self.recv_into = partial(self._read, sock.recv_into)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
 
     def sendall(self, data: bytes) -> None:
+        self._sent = time.monotonic()
         sent: int = self._at_once(self._sock.send, data) or 0
         if sent < len(data):
-            with _waiting(self._share) as allowed:
-                self._sock.settimeout(allowed)
-                self._sock.sendall(data[sent:])
-
-    def recv(self, *args: Any) -> bytes:
-        data: bytes = self._read(self._sock.recv, *args)
-        return data
-
-    def recv_into(self, *args: Any) -> int:
-        size: int = self._read(self._sock.recv_into, *args)
-        return size
+            self._wait(self._sock.sendall, data[sent:])
 
     def _read(self, read: Callable[..., Any], *args: Any) -> Any:
-        if not self._sock.gettimeout():  # 0: the pool only looks whether something has come
+        allowed = self._sock.gettimeout()
+        if not allowed:  # 0: the pool only looks whether something has come
             return read(*args)
-        come = self._at_once(read, *args)
-        if come is not None:
-            return come
-        with _waiting(self._share) as allowed:
-            self._sock.settimeout(allowed)
+        begun = time.monotonic()
+        if begun - self._sent > _PROMPT:
+            come = self._at_once(read, *args)
+            return self._wait(read, *args) if come is None else come
+        try:  # hardly anything comes so soon
             return read(*args)
+        finally:
+            _waited(begun, allowed)
+
+    def _wait(self, call: Callable[..., Any], *args: Any) -> Any:
+        allowed = _allowed(self._share)
+        self._sock.settimeout(allowed)
+        begun = time.monotonic()
+        try:
+            return call(*args)
+        finally:
+            _waited(begun, allowed)
 
     def _at_once(self, call: Callable[..., Any], *args: Any) -> Any:
         """What the call gives without a wait; None if it would have to."""
@@ -183,4 +197,4 @@ class _TimedSocket:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
         finally:
-            self._sock.settimeout(1)  # not 0, which has a meaning above; each wait sets its own
+            self._sock.settimeout(_allowed(self._share))  # never 0, which has a meaning above

@@ -71,15 +71,15 @@ def judge(rate: Rate, reading: Reading, cost: int, charged: int) -> Verdict:
         The verdict; `remaining` and `reset_after` hold after the charge.
     """
     previous, current, elapsed = reading
-    window = rate.window_ms
-    wait = retry_after(rate, reading, cost)
-    current += charged
-    left = (rate.limit - current) * window - previous * (window - elapsed)
-    if current:
+    limit, window = rate.limit, rate.window_ms
+    left = (limit - current) * window - previous * (window - elapsed)
+    wait = 0 if cost * window <= left else retry_after(rate, reading, cost)
+    left -= charged * window
+    if current + charged:
         reset = 2 * window - elapsed
     else:
         reset = window - elapsed if previous else 0
-    return Verdict(wait == 0, rate.limit, max(0, left // window), wait, reset)
+    return Verdict(wait == 0, limit, left // window if left > 0 else 0, wait, reset)
 
 
 def verdict(rate: Rate, previous: int, current: int, elapsed_ms: int, cost: int = 1) -> Verdict:
