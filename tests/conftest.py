@@ -18,7 +18,7 @@ from pytest_django import DjangoDbBlocker
 from redis import Redis
 
 from django_slidinglimit.admin import people
-from django_slidinglimit.usage import listed, minutes, recorder
+from django_slidinglimit.usage import listed, minutes, recorder, sets
 from example_project.server import (
     EmbeddedServer,
     ServerError,
@@ -95,6 +95,7 @@ def empty_redis(redis_client: Redis) -> None:
     recorder.forget()
     minutes.forget()
     listed.forget()
+    sets.forget()
     people.forget()
     redis_client.flushall()
 

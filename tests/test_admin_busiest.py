@@ -19,7 +19,7 @@ LIST = Rule("c1", Rate(10, 3_600_000), "list")
 MARIA = Client("user", "77")
 
 
-def look(browser: Browser, rule: Rule = LIST, **query: object) -> Any:
+def look(browser: Browser, rule: Rule = LIST, **query: str) -> Any:
     key = rule.id if rule.id.startswith("d") else rule_field(rule)
     return browser.get(RULE, {"rule": key, **query})
 
@@ -28,7 +28,6 @@ def test_it_lists_the_rules_clients_with_their_numbers(admin_client: Browser) ->
     ask(LIST, MARIA, 12)
     ask(LIST, Client("ip", "192.0.2.1"), 3)
     page = text_of(look(admin_client))
-    print(page)
     assert "list 10/h set in code 13 admitted, 2 refused in the last hour" in page
     assert re.search(r"user 77 limited 10 of 10 0 \d+ (min|h|s)", page)
     assert "ip 192.0.2.1 ok 3 of 10 7 now 3 0" in page

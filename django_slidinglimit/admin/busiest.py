@@ -14,6 +14,7 @@ from django_slidinglimit.usage import busiest
 from django_slidinglimit.usage.busiest import Wanted
 from django_slidinglimit.usage.layout import field_rule
 from django_slidinglimit.usage.rules import stored_rules
+from django_slidinglimit.usage.server import server
 from django_slidinglimit.usage.standings import State
 
 from .people import named, people
@@ -49,8 +50,8 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
             usage=found.usage,
             found=found,
             rows=_rows(pages, request, found),
-            server=True,
-            stored=found.usage.stored,
+            server=server(),
+            trip=found.listed.trip,
         )
         context["links"] = _links(request.GET, found)
     kinds = {wanted.kind, *(found.kinds if "found" in context else ())} - {""}

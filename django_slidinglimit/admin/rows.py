@@ -148,6 +148,11 @@ class Row:
             return _("never")
         return duration(wait) if wait else _("now")
 
+    @property
+    def free_at(self) -> int:
+        """The same as a time, in milliseconds since 1970; 0 where no time passes until then."""
+        return self.standing.free_at or 0
+
 
 @dataclass
 class Card:

@@ -124,8 +124,9 @@ def of_rule(key: str, wanted: Wanted) -> Page:
     usage = found.usage
     if usage is None:
         return Page(found, [], 1, 1, 0, 0, 0, [])
-    members = {*found.share, *found.asked, *found.over}
-    kinds = sorted({_kind(member) for member in members})
+    sums = found.sums
+    members = {*sums.share, *sums.asked, *sums.over}
+    kinds = _kinds(members)
     matching, unlisted = _matching(members, wanted, usage, kinds)
     if wanted.state in EXCEPTED:
         matching |= _excepted(usage, wanted, EXCEPTED[wanted.state], unlisted)
@@ -204,7 +205,7 @@ def _excepted(
 
 
 def _order(found: Listed, wanted: Wanted) -> Order:
-    share, over = found.share.get, found.over.get
+    share, over = found.sums.share.get, found.sums.over.get
     if wanted.order == "over":
         return lambda member: (-over(member, 0), -share(member, 0.0), member)
     return lambda member: (-share(member, 0.0), -over(member, 0), member)
@@ -215,7 +216,7 @@ def _expected_first(
 ) -> Callable[[bytes], tuple[bool, tuple[float, float, bytes]]]:
     """Those first that are in the state by what was recorded of them."""
     low, high = {State.OK: (0.0, NEAR), State.NEAR: (NEAR, 100)}.get(state, (100, 101))
-    share = found.share.get
+    share = found.sums.share.get
     return lambda member: (not low <= share(member, 0.0) < high, order(member))
 
 
@@ -248,5 +249,6 @@ def _begins(kind: str) -> bytes:
     return b'[%s,"' % json.dumps(kind).encode()
 
 
-def _kind(member: bytes) -> str:
-    return str(json.loads(member[1 : member.find(BETWEEN) + 1]))
+def _kinds(members: Iterable[bytes]) -> list[str]:
+    kinds = {member[1 : member.find(BETWEEN) + 1] for member in members}
+    return sorted(json.loads(kind) for kind in kinds)

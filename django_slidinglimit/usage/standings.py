@@ -45,6 +45,7 @@ class Standing:
         verdict: what a request would be told; a block or an exemption goes before it.
         reading: the counter.
         override: the one that holds for the client, if there is one.
+        time_ms: when it was read, by the server's clock, in milliseconds since 1970.
     """
 
     rule: Rule
@@ -52,6 +53,7 @@ class Standing:
     verdict: Verdict
     reading: Reading
     override: Override | None = None
+    time_ms: int = 0
 
     @property
     def used(self) -> int:
@@ -67,6 +69,20 @@ class Standing:
     def share(self) -> int:
         """Percent of the limit that is used; a limit of 0 is always used up."""
         return 100 * self.used // self.rule.rate.limit if self.rule.rate.limit else 100
+
+    @property
+    def free_at(self) -> int | None:
+        """When the next request is admitted if nothing else arrives, in milliseconds since 1970.
+
+        0: now; None: never. The same at each look until something changes.
+        """
+        wait = self.verdict.retry_after
+        if self.state is State.EXEMPT:
+            wait = 0
+        elif self.state is State.BLOCKED and self.override:
+            expires = self.override.expires
+            return None if expires is None else round(expires * 1000)
+        return wait and self.time_ms + wait
 
     @property
     def state(self) -> State:
@@ -94,11 +110,12 @@ def standings(asked: Sequence[tuple[Hit, Override | None]]) -> list[Standing]:
     """
     store = connections.pages()
     hits = [hit for hit, _ in asked]
-    answers: list[Answer] = []
+    answers: list[tuple[Answer, int]] = []
     for start in range(0, len(hits), TRIP):
-        answers += store.peek(hits[start : start + TRIP]).answers
+        found = store.peek(hits[start : start + TRIP])
+        answers += ((answer, found.time_ms or 0) for answer in found.answers)
     return [
-        Standing(a.hit.rule, a.hit.client, a.verdict, a.reading, override)
-        for a, (_, override) in zip(answers, asked, strict=True)
+        Standing(a.hit.rule, a.hit.client, a.verdict, a.reading, override, time_ms)
+        for (a, time_ms), (_, override) in zip(answers, asked, strict=True)
         if a.reading
     ]
