@@ -26,6 +26,8 @@ class Sizes:
         seconds: of each quiet period, and of each with edits.
         edits: that the processes have to obey, one after the other.
         processes: that decide under load.
+        clients: whose counters the server holds, where there are many.
+        threads: that decide at once, the most of them.
     """
 
     rules: int = 1_000
@@ -35,9 +37,21 @@ class Sizes:
     seconds: float = 20.0
     edits: int = 10
     processes: int = 4
+    clients: int = 1_000_000
+    threads: int = 64
 
 
-QUICK = Sizes(rules=30, overrides=100, rounds=5, calls=5, seconds=0.5, edits=1, processes=2)
+QUICK = Sizes(
+    rules=30,
+    overrides=100,
+    rounds=5,
+    calls=5,
+    seconds=0.5,
+    edits=1,
+    processes=2,
+    clients=500,
+    threads=4,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,7 @@ class Figure:
         median, p99: over all samples; None where there is but one number.
         limit: what one of them may be at most; None: only for comparison.
         limits: which of them.
+        gets: how many times a GET of redis-py in the same run it is.
     """
 
     name: str
@@ -58,6 +73,7 @@ class Figure:
     p99: float | None = None
     limit: float | None = None
     limits: Literal["median", "p99"] = "median"
+    gets: float | None = None
 
     @property
     def kept(self) -> bool:
@@ -99,6 +115,25 @@ def in_turns(
             for _ in range(sizes.calls):
                 candidate()
             mine.append((clock() - began) / sizes.calls)
+    return samples
+
+
+def each_in_turns(sizes: Sizes, *candidates: Callable[[], object]) -> list[list[float]]:
+    """As `in_turns`, timing every call by itself: for what takes far longer than a clock's tick.
+
+    Returns:
+        For each candidate, the seconds of each of its calls.
+    """
+    clock = time.perf_counter
+    samples: list[list[float]] = [[] for _ in candidates]
+    for candidate in candidates:
+        candidate()  # connects, and loads what is loaded when first used
+    for _ in range(sizes.rounds):
+        for candidate, mine in zip(candidates, samples, strict=True):
+            for _ in range(sizes.calls):
+                began = clock()
+                candidate()
+                mine.append(clock() - began)
     return samples
 
 

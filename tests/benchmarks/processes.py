@@ -1,4 +1,4 @@
-"""Other processes of the same site: some decide as fast as they can, one edits rules.
+"""Other processes of the same site: some decide as fast as they can, one edits rules or is flooded.
 
 `python -m tests.benchmarks.processes` is such a process; it does what its standard input says, a
 JSON list a line, and answers a line to each.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -92,11 +94,47 @@ def edit(scope: str, limit: int) -> float:
     return time.monotonic()
 
 
+def flood(clients: int, rules: int) -> tuple[int, float]:
+    """Record a decision on each of so many clients, under some rules in turn.
+
+    Returns:
+        The bytes that the process has grown by, and the seconds of this thread.
+    """
+    from itertools import cycle
+
+    from django_slidinglimit import connections
+    from django_slidinglimit.core.decisions import Hit
+    from django_slidinglimit.usage import recorder
+    from tests.benchmarks import population
+
+    store = connections.store()
+    names = [f"flood{number}" for number in range(rules)]
+    first = [store.take([Hit(population.rule(name), population.client(0))]) for name in names]
+    for decision in first:
+        recorder.record(decision)
+    before, seconds = largest(), 0.0
+    for number, decision in zip(range(clients), cycle(first), strict=False):
+        (answer,) = decision.answers
+        hit = Hit(answer.hit.rule, population.client(number))
+        another = replace(decision, answers=(answer._replace(hit=hit),))
+        began = time.thread_time()
+        recorder.record(another)
+        seconds += time.thread_time() - began
+    recorder.flush()
+    return largest() - before, seconds
+
+
+def largest() -> int:
+    """The most bytes that this process has had so far."""
+    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return found if sys.platform == "darwin" else found * 1024
+
+
 def main() -> None:
     from tests.benchmarks.site import set_up
 
     set_up()
-    commands = {f.__name__: f for f in (decide, obeyed, edit)}
+    commands = {f.__name__: f for f in (decide, obeyed, edit, flood)}
     for line in sys.stdin:
         command, *args = json.loads(line)
         print(json.dumps(commands[command](*args)), flush=True)

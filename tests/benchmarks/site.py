@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -13,10 +14,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def temporary_site() -> Iterator[None]:
-    """Run a server and an SQLite database of this process's own; both are gone afterwards."""
+    """Run a server and an SQLite database of this process's own; both are gone afterwards.
+
+    The server is asked over TCP, as most are, on the loopback address.
+    """
     from example_project.server import EmbeddedServer
 
-    with EmbeddedServer() as server, TemporaryDirectory(prefix="sl-benchmarks-") as folder:
+    with (
+        EmbeddedServer(port=free_port()) as server,
+        TemporaryDirectory(prefix="sl-benchmarks-") as folder,
+    ):
         os.environ["SLIDINGLIMIT_TEST_REDIS_URL"] = server.url
         os.environ.pop("SLIDINGLIMIT_TEST_POSTGRES", None)
         os.environ["SLIDINGLIMIT_TEST_DATABASE"] = f"{folder}/site.sqlite3"
@@ -32,6 +39,13 @@ def temporary_site() -> Iterator[None]:
         finally:
             keeper.stop()
             recorder.forget()
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
 
 
 def set_up() -> None:

@@ -1,0 +1,79 @@
+"""What recording usage costs a decision, and what a flood of addresses makes of it."""
+
+from __future__ import annotations
+
+import time
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import redis
+from django.conf import settings
+from django.test import override_settings
+
+from django_slidinglimit import connections
+from django_slidinglimit.core.decisions import Hit
+from django_slidinglimit.usage import recorder
+
+from . import population, views
+from .comparison import address
+from .figures import US, Figure, figure, in_turns, over
+from .processes import Process
+from .views import CLIENTS, limited, visits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .figures import Sizes
+
+MB = 1e6
+# Rules under the flood.
+RULES = 100
+# Visits after a change of settings that are not timed: they connect, and load the rules.
+WARM = 5
+
+
+def run(sizes: Sizes) -> Iterator[Figure]:
+    with_it, without = visited(sizes)
+    yield figure("Decorator, usage recorded", "us", [s * US for s in with_it])
+    yield figure("Decorator, usage not recorded", "us", [s * US for s in without])
+    yield figure("Added by recording", "us", [s * US for s in over(with_it, without)])
+    yield recorded(sizes)
+    yield from flooded(sizes)
+
+
+def visited(sizes: Sizes) -> list[list[float]]:
+    """Seconds of a visit to a limited view, with usage and without, in turns."""
+    visit = visits(limited(views.bare))
+    samples: list[list[float]] = [[], []]
+    for _ in range(sizes.rounds):
+        for usage, mine in zip((True, False), samples, strict=True):
+            with override_settings(SLIDINGLIMIT=settings.SLIDINGLIMIT | {"USAGE": usage}):
+                for _ in range(WARM):
+                    visit()
+                began = time.perf_counter()
+                for _ in range(sizes.calls):
+                    visit()
+                mine.append((time.perf_counter() - began) / sizes.calls)
+    return samples
+
+
+def recorded(sizes: Sizes) -> Figure:
+    """Time of the thread that the recorder takes for a decision."""
+    rule = population.rule("recorded")
+    hits = [Hit(rule, population.client(number)) for number in range(CLIENTS)]
+    decisions = cycle([connections.store().take([hit]) for hit in hits])
+    (samples,) = in_turns(sizes, lambda: recorder.record(next(decisions)), clock=time.thread_time)
+    return figure("Recorder, a decision", "us", [s * US for s in samples], limit=2)
+
+
+def flooded(sizes: Sizes) -> Iterator[Figure]:
+    """Memory that a flood adds: to a process that decides on it, and to Redis."""
+    server = redis.Redis.from_url(address())
+    before = server.info("memory")["used_memory"]
+    with Process.start() as process:
+        grown, seconds = process.ask("flood", sizes.clients, RULES)
+    added = server.info("memory")["used_memory"] - before
+    many = f"{sizes.clients:,} addresses under {RULES} rules"
+    yield Figure(f"Flood of {many}, a decision", "us", seconds / sizes.clients * US)
+    yield Figure("The flood's usage in the process", "MB", grown / MB, limit=32)
+    yield Figure("The flood's usage in Redis", "MB", added / MB, limit=64)
