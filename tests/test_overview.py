@@ -15,8 +15,8 @@ from django_slidinglimit.usage import recorder
 from django_slidinglimit.usage.layout import client_member, minute_base, rule_field
 from django_slidinglimit.usage.overview import MOST_CLIENTS, MOST_RULES
 from django_slidinglimit.usage.rules import RuleUsage, rule_of
-from django_slidinglimit.usage.server import server
 from django_slidinglimit.usage.standings import Standing, State
+from tests.recorded import minute_now
 
 pytestmark = pytest.mark.django_db
 
@@ -53,13 +53,6 @@ def of_client(client: Client) -> list[tuple[RuleUsage, Standing]]:
 
 def stored(client: Redis) -> dict[bytes, bytes | None]:
     return {key: client.dump(key) for key in client.scan_iter()}
-
-
-def test_the_server_tells_its_name_and_time() -> None:
-    found = server()
-    assert found.name.startswith(("Redis ", "Valkey "))
-    assert found.minute > 29_000_000
-    assert found.trip_ms > 0
 
 
 def test_a_rules_clients_stand_in_order_of_use_with_the_counters_own_numbers() -> None:
@@ -173,7 +166,7 @@ def test_who_asks_now_goes_before_those_whose_counts_have_lapsed(redis_client: R
     rule = Rule("c1", Rate(10, 60_000), "list")
     ask(rule, MARIA)
     recorder.flush()
-    base = minute_base(connections.store().prefix, server().minute - 2)
+    base = minute_base(connections.store().prefix, minute_now() - 2)
     lapsed = [Client("user", f"before {n}") for n in range(MOST_CLIENTS)]
     redis_client.zadd(
         f"{base}top:{rule_field(rule)}",
@@ -217,7 +210,7 @@ def test_a_store_that_keeps_no_usage_says_so_and_leaves_the_breaker_closed() -> 
     connections.use(MemoryStore())
     try:
         with pytest.raises(StoreError, match="nothing else"):
-            server()
+            overview_usage.overview()
         assert connections.store().failure is None
     finally:
         connections.use(None)

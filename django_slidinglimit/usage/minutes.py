@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.core.signals import setting_changed
 
 from django_slidinglimit import connections
+from django_slidinglimit.core.stores import StoreError
 
+from . import server
 from .layout import minute_base
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from django_slidinglimit.core.stores import Store
 
     Command = tuple[Any, ...]
 
@@ -77,9 +81,9 @@ def read(many: int, also: Callable[[int], Sequence[Command]] = lambda _: ()) -> 
         numbers = range(running, running - many, -1)
         lacking = [number for number in numbers if number not in _kept]
         bases = [minute_base(store.prefix, number) for number in lacking]
-        asked = [("HGETALL", f"{base}{kind}") for base in bases for kind in ("rules", "counts")]
+        commands = [("HGETALL", f"{base}{kind}") for base in bases for kind in ("rules", "counts")]
         began = time.perf_counter()
-        (seconds, micros), *replies = store.run([("TIME",), *asked, *also(running)])
+        (seconds, micros), *replies = _run(store, [("TIME",), *commands, *also(running)])
         took_ms = (time.perf_counter() - began) * 1000
         time_ms = int(seconds) * 1000 + int(micros) // 1000
         _clock.set(time_ms)
@@ -102,6 +106,21 @@ def now_ms() -> int:
 def forget() -> None:
     """Drop what is kept; tests begin so."""
     _kept.clear()
+
+
+def _run(store: Store, commands: Sequence[Command]) -> list[Any]:
+    """Run commands, and beside them what is to be asked of the server itself."""
+    asked = server.question()
+    try:
+        replies = store.run([*asked, *commands])
+    except StoreError as error:
+        if not asked or not server.denied(error):
+            raise
+        asked, replies = [], store.run(commands)
+        server.learn([])
+    if asked:
+        server.learn(replies[:1])
+    return replies[len(asked) :]
 
 
 class _Clock:

@@ -1,43 +1,84 @@
-"""The server that usage is kept in, as it answers just now."""
+"""What the server that usage is kept in calls itself; asked once a minute, beside the rest."""
 
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.core.signals import setting_changed
 
 from django_slidinglimit import connections
 from django_slidinglimit.core.stores import StoreError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# How long it is known, in seconds.
+KEEP = 60.0
+QUESTION = ("INFO", "server")
+
 
 class Server(NamedTuple):
-    """The server as it answered just now: its name and version, its time, and the trip in ms."""
+    """A server's name and version, such as "Valkey 9.1.0"; of a user that may not ask: "Redis"."""
 
     name: str
-    minute: int
-    trip_ms: float
 
 
-def server() -> Server:
-    """Ask the server for its time and what it is.
+def question() -> list[tuple[Any, ...]]:
+    """What to ask for `learn`; nothing while it is known."""
+    return [] if _known is not None and time.monotonic() < _known[0] else [QUESTION]
 
-    Raises:
-        StoreError: it does not answer.
-    """
-    store = connections.pages()
-    began = time.perf_counter()
-    seconds, _ = store.run([("TIME",)])[0]
-    trip_ms = (time.perf_counter() - began) * 1000
-    try:
-        info = _info(store.run([("INFO", "server")])[0])
-    except StoreError:  # a user that may not ask
-        info = {}
+
+def learn(replies: Sequence[Any]) -> None:
+    """Take the reply to `question`; none: the user may not ask."""
+    global _known
+    info = _info(replies[0]) if replies else {}
     # Valkey calls itself a Redis 7.2.4 first.
     name, version = "Valkey", info.get("valkey_version")
     if version is None:
         name, version = "Redis", info.get("redis_version", "")
-    return Server(f"{name} {version}".strip(), int(seconds) // 60, trip_ms)
+    _known = time.monotonic() + KEEP, Server(f"{name} {version}".strip())
+
+
+def denied(error: StoreError) -> bool:
+    """Whether an error tells that a user may not ask it."""
+    return str(error).startswith("NoPermissionError")
+
+
+def server() -> Server:
+    """The server, asked if it is not known.
+
+    Raises:
+        StoreError: it does not answer.
+    """
+    if asked := question():
+        try:
+            learn(connections.pages().run(asked))
+        except StoreError as error:
+            if not denied(error):
+                raise
+            learn([])
+    return _known[1] if _known is not None else Server("Redis")
+
+
+def forget() -> None:
+    """Ask anew."""
+    global _known
+    _known = None
+
+
+# Until when it is known, and the server.
+_known: tuple[float, Server] | None = None
 
 
 def _info(reply: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in lines if colon}
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
+        forget()
+
+
+setting_changed.connect(_forget)
