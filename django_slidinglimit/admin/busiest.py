@@ -23,6 +23,7 @@ from .rows import Row, state_label
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse, QueryDict
 
+    from django_slidinglimit.rules import StoredRule
     from django_slidinglimit.usage.busiest import Page
 
     from .pages import UsagePages
@@ -52,6 +53,7 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
             rows=_rows(pages, request, found),
             server=server(),
             trip=found.listed.trip,
+            place=_place(found.usage.stored),
         )
         context["links"] = _links(request.GET, found)
     kinds = {wanted.kind, *(found.kinds if "found" in context else ())} - {""}
@@ -106,6 +108,24 @@ def _rows(pages: UsagePages, request: HttpRequest, found: Page) -> list[Row]:
         for line in found.lines
         if found.usage
     ]
+
+
+def _place(stored: StoredRule | None) -> str:
+    """Where a row's rule holds, for which requests, and who is counted there."""
+    if stored is None:
+        return ""
+    parts = [_("scope %s") % stored.scope]
+    if stored.path:
+        kind = _("view %s") if stored.path.view else _("path %s")
+        parts = [kind % stored.path.text]
+    if stored.methods:
+        parts.append(", ".join(sorted(stored.methods)))
+    parts.append(
+        _("counts by %s") % stored.key.name if stored.key else _("counts as the place does")
+    )
+    if stored.share < 100:
+        parts.append(_("for %s%% of the clients") % stored.share)
+    return " · ".join(parts)
 
 
 def _links(query: QueryDict, found: Page) -> dict[str, str]:
