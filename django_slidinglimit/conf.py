@@ -42,6 +42,10 @@ class Conf:
     RESET: Literal["seconds", "epoch"] = "seconds"
     RULES_POLL: float = 0.5
     USAGE: bool = True
+    USAGE_KEEP: int = 3600
+    USAGE_MEMORY: int = 64 * 2**20
+    USAGE_HASHED: bool = False
+    USAGE_POLL: float = 2
 
 
 def read() -> Conf:
@@ -206,4 +210,8 @@ _PARTS: dict[str, Callable[[object], Any]] = {
     "RESET": _reset,
     "RULES_POLL": _seconds(0),
     "USAGE": _flag,
+    "USAGE_KEEP": _whole(60, 86_400),
+    "USAGE_MEMORY": _whole(2**20, 2**40),
+    "USAGE_HASHED": _flag,
+    "USAGE_POLL": _seconds(1),
 }

@@ -24,6 +24,7 @@ from django.db import transaction
 from . import conf, connections, loading
 from .core.stores import StoreError
 from .loading import Loaded
+from .usage import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,8 @@ class Keeper:
             if untold:
                 self._tell()
             # Before the rows: rows older than their token would never be loaded again.
-            token = connections.store().run([("GET", token_key())])[0]
+            beat = processes.beat(self.rules.token)
+            token = connections.store().run([("GET", token_key()), beat])[0]
         except StoreError:
             self._untold |= untold
         if self._dirty or token != self.rules.token or began >= self._due:

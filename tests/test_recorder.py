@@ -20,20 +20,19 @@ from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError, charges, decide
 from django_slidinglimit.core.window import Reading
-from django_slidinglimit.usage import recorder
+from django_slidinglimit.usage import recorder, tally
 from django_slidinglimit.usage.layout import (
     client_member,
     field_rule,
     member_client,
     rule_field,
 )
-from django_slidinglimit.usage.recorder import (
+from django_slidinglimit.usage.recorder import Recorder
+from django_slidinglimit.usage.tally import (
     FEW_CLIENTS,
-    KEEP_SECONDS,
     MOST_CLIENTS,
     MOST_CLIENTS_IN_ALL,
     MOST_RULES,
-    Recorder,
 )
 from example_project.server import EmbeddedServer
 
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("patience")
 
+KEEP_SECONDS = 3600
 MINUTE = 29_000_000
 NOW = MINUTE * 60_000 + 59_999
 RULE = Rule("d1", Rate(5, 60_000), "burst")
@@ -82,7 +82,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
 def kept(told: Recorder) -> dict[Client, int]:
     """The clients of a recorder's tally, with their values."""
-    return {c: s.value for counts in told._tally.values() for c, s in counts.clients.items()}
+    return {c: s.value for counts in tallied(told) for c, s in counts.clients.items()}
+
+
+def tallied(told: Recorder) -> list[tally.Counts]:
+    """What a recorder counted of each rule and minute since its last flush."""
+    return [c for minute in told._tally.minutes.values() for c in minute.counts.values()]
 
 
 def counts(redis: Redis, minute: int = MINUTE, prefix: str = "sl:") -> dict[str, int]:
@@ -166,7 +171,7 @@ def test_everything_expires(told: Recorder, redis_client: Redis) -> None:
     told.record(seen(user(1), 5))
     told.flush()
     keys = redis_client.keys()
-    assert len(keys) == 7
+    assert len(keys) == 12
     assert all(KEEP_SECONDS - 60 < redis_client.ttl(key) <= KEEP_SECONDS for key in keys)
 
 
@@ -239,7 +244,7 @@ def test_a_flood_over_many_rules_is_bounded(told: Recorder) -> None:
     for rule in rules:
         for number in range(FEW_CLIENTS + 5):
             told.record(seen(user(number), 0, rule))
-    sizes = [len(counts.clients) for counts in told._tally.values()]
+    sizes = [len(counts.clients) for counts in tallied(told)]
     assert len(sizes) == MOST_RULES
     assert max(sizes) == MOST_CLIENTS
     assert min(sizes) == FEW_CLIENTS
@@ -254,7 +259,7 @@ def test_a_full_tally_is_written_whole(told: Recorder, redis_client: Redis) -> N
     told.flush()
     assert sum(counts(redis_client).values()) == len(rules) * MOST_CLIENTS
     sizes = [len(top(redis_client, rule)) for rule in rules]
-    assert sum(sizes) == MOST_CLIENTS_IN_ALL + 2 * FEW_CLIENTS
+    assert sum(sizes) == MOST_CLIENTS_IN_ALL + 8 * FEW_CLIENTS
 
 
 def test_a_busy_client_is_listed_however_late_it_comes(told: Recorder, redis_client: Redis) -> None:
@@ -274,7 +279,7 @@ def test_a_busy_client_is_listed_however_late_it_comes(told: Recorder, redis_cli
 @given(st.lists(st.integers(0, 30), max_size=200), st.integers(1, 8))
 def test_the_greatest_are_kept(arrivals: list[int], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorder, "MOST_CLIENTS", most)
+        patch.setattr(tally, "MOST_CLIENTS", most)
         told, used = Recorder(), Counter[int]()
         for number in arrivals:
             told.record(seen(user(number), used[number], OTHER))
@@ -468,7 +473,7 @@ def test_a_store_that_keeps_no_usage_does_no_harm(
         with pytest.raises(StoreError):
             recorder.flush()
         recorder.recorder.record(seen(user(1)))
-        recorder.recorder._flush_quietly()
+        recorder.recorder._work()
         assert kept(recorder.recorder) == {}
         assert connections.store().failure is None
     finally:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_slidinglimit import connections
 
+from .budget import MOST_CLIENTS
 from .layout import field_rule, member_client, minute_base, rule_field
-from .recorder import KEEP_SECONDS, MOST_CLIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # What clients asked, by the minute.
 Traffic = dict["Client", dict[int, int]]
 
-MINUTES = KEEP_SECONDS // 60
+MINUTES = 60
 # Commands of one trip: of small replies, and of sets of a thousand clients.
 TRIP = 60
 SETS_TRIP = 5

@@ -14,9 +14,12 @@ TIME), expire after an hour, or as the setting USAGE_KEEP says:
 | `limited` | sorted set | clients under rules (see `limited_member`) by refusals |
 | `since` | sorted set | the same by when that began, in milliseconds since 1970 |
 | `links` | sorted set | clients of one request (see `link_member`), all at 0 |
+| `bytes` | hash | what the above take (see budget.py) |
+| `housekeeper` | string | set by the process that does the work of the minute |
 
-And not of a minute: `processes`, a hash of what each process last said of itself, and `dropped`, a
-hash of the rules whose clients are not kept for lack of room (see budget.py).
+And not of a minute: `processes`, a hash of what each process last said of itself (processes.py);
+`dropped`, a hash: rules' fields -> how many minutes' clients were dropped for lack of room; and
+`kept`, the last minute whose work was done (budget.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Counts decisions in memory and writes them to Redis once a second, for the usage pages.
 
-The request path only adds to a dict. What a killed process loses is its last second's statistics,
+The request path only adds to a tally. What a killed process loses is its last second's statistics,
 never a decision.
 
-layout.py says where it stands.
+layout.py says where it stands, tally.py and budget.py how it is bounded.
 """
 
 from __future__ import annotations
@@ -12,68 +12,81 @@ import atexit
 import logging
 import os
 import threading
-from heapq import heappush, heapreplace
-from itertools import chain
+import time
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from django.core.signals import setting_changed
+from django.core.signals import request_finished, setting_changed
 
 from django_slidinglimit import conf, connections
 from django_slidinglimit.core.stores import StoreError
-from django_slidinglimit.core.window import used
+from django_slidinglimit.core.wire import Script
 
-from .layout import client_member, minute_base, rule_field
+from .budget import Budget, Housekeeper
+from .layout import client_member, limited_member, link_member, minute_base, rule_field
+from .tally import Tally
 
 if TYPE_CHECKING:
-    from django_slidinglimit.core.decisions import Answer, Client, Decision, Rule
+    from collections.abc import Iterator, Sequence
+
+    from django_slidinglimit.core.decisions import Client, Decision
+    from django_slidinglimit.core.stores import Store
+
+    from .tally import Counts, Minute
+
+    Command = tuple[Any, ...]
 
 logger = logging.getLogger("django_slidinglimit")
 
 FLUSH_SECONDS = 1.0
-KEEP_SECONDS = 3600
-# Busiest clients kept a rule and minute, here and in Redis.
-MOST_CLIENTS = 1000
-# Kept between two flushes: rules (a rate of the project's own making may differ with every client)
-# and clients of all of them together, save for a few that each rule may always have.
-MOST_RULES = 500
-MOST_CLIENTS_IN_ALL = 10_000
-FEW_CLIENTS = 10
-# Clients sent in one exchange, so that each stays far from the deadline.
-BATCH = 1000
+# A flush so late is made by whoever ends a request: the thread does not get to run.
+LATE_SECONDS = 1.5
+# Clients and links in one command, so that it stays far below a millisecond, and commands in one
+# exchange, so that it stays far from the deadline.
+CHUNK = 100
+BATCH = 20
+# A client that was refused so lately is still limited since it was refused first.
+LIMITED_SECONDS = 60
+MOST_LIMITED = 10_000
+
+RULE = Script("usage_rule")
+LIMITED = Script("usage_limited")
+LINKS = Script("usage_links")
 
 
 class Recorder:
-    """This process's tally since the last flush."""
+    """This process's tally since the last flush, and how it is written."""
 
     def __init__(self) -> None:
-        self._tally: dict[tuple[int, Rule], _Minute] = {}
-        self._clients = 0  # in the tally, all rules together
+        self._tally = Tally()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
         self._lock = threading.Lock()  # never held across a trip
+        self._flushing = threading.Lock()
+        self._flushed = time.monotonic()
+        self._ahead_ms: float | None = None  # of Redis, before this process's monotonic clock
+        self._rules = 0  # of all processes, in the minute that was written last
+        self._limited: dict[tuple[str, Client], tuple[int, int]] = {}
+        self._housekeeper = Housekeeper()
 
     def record(self, decision: Decision) -> None:
         """Add a decision to the tally."""
-        if decision.time_ms is None:
-            return
-        minute = decision.time_ms // 60_000
-        allowed = decision.allowed
+        time_ms = decision.time_ms
+        if time_ms is None:
+            time_ms = self.now_ms
+        elif self._ahead_ms is None:
+            self._ahead_ms = time_ms - time.monotonic() * 1000
         with self._lock:
-            for answer in decision.answers:
-                if answer.reading is None:
-                    continue
-                rule = answer.hit.rule
-                tally = self._tally.get((minute, rule))
-                if tally is None:
-                    if len(self._tally) >= MOST_RULES:
-                        continue
-                    tally = self._tally[minute, rule] = _Minute()
-                tally.count(answer, allowed)
-                value = used(rule.rate, answer.reading) + answer.charged
-                room = self._clients < MOST_CLIENTS_IN_ALL
-                self._clients += tally.note(answer, allowed, value, room)
-            if self._thread is None and not self._stopped.is_set():
-                self._start()
+            self._tally.add(decision, time_ms)
+        if self._thread is None and not self._stopped.is_set():
+            self._start()
+
+    @property
+    def now_ms(self) -> int:
+        """The time of Redis, as far as it is known without asking; in milliseconds since 1970."""
+        if self._ahead_ms is None:
+            return int(time.time() * 1000)
+        return int(time.monotonic() * 1000 + self._ahead_ms)
 
     def flush(self) -> None:
         """Write the tally to Redis, and begin a new one.
@@ -83,21 +96,27 @@ class Recorder:
         Raises:
             StoreError: Redis does not answer; this tally, or the rest of it, is lost.
         """
-        with self._lock:
-            tally, self._tally, self._clients = self._tally, {}, 0
-        if not tally:
-            return
-        store = connections.store().store
-        batch: list[tuple[Any, ...]] = []
-        clients = 0
-        for (minute, rule), counts in tally.items():
-            batch += counts.commands(minute_base(store.prefix, minute), rule)
-            clients += len(counts.clients)
-            if clients >= BATCH:
-                store.run(batch)
-                batch, clients = [], 0
-        if batch:
-            store.run(batch)
+        with self._flushing:
+            self._flushed = time.monotonic()
+            with self._lock:
+                tally, self._tally = self._tally, Tally()
+            if tally.minutes:
+                store = connections.store().store
+                commands = chain.from_iterable(
+                    self._commands(store, number, minute)
+                    for number, minute in tally.minutes.items()
+                )
+                while batch := list(islice(commands, BATCH)):
+                    self._write(store, batch)
+
+    def flush_if_late(self) -> None:
+        """Flush in the thread's place, where it does not get to run (uWSGI without threads)."""
+        if (
+            self._thread is not None
+            and time.monotonic() - self._flushed > LATE_SECONDS
+            and not self._flushing.locked()
+        ):
+            self._work()
 
     def stop(self) -> None:
         """Record no more; what is not yet written never will be."""
@@ -108,117 +127,99 @@ class Recorder:
             thread.join(FLUSH_SECONDS)
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name="slidinglimit-usage", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # none to be had, at the latest when Python shuts down
-            return
-        self._thread = thread
+        with self._lock:
+            if self._thread is not None or self._stopped.is_set():
+                return
+            thread = threading.Thread(target=self._run, name="slidinglimit-usage", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # none to be had, at the latest when Python shuts down
+                return
+            self._thread = thread
 
     def _run(self) -> None:
         while not self._stopped.wait(FLUSH_SECONDS):
-            self._flush_quietly()
+            self._work()
 
-    def _flush_quietly(self) -> None:
+    def _work(self) -> None:
         try:
             self.flush()
+            self._housekeeper.work(connections.store().store, self.now_ms)
         except StoreError:
             pass  # a decision will tell of it; the counts of a second are lost
         except Exception:
             logger.exception("Recording usage failed.")
 
+    def _write(self, store: Store, commands: Sequence[Command]) -> None:
+        (seconds, micros), *replies = store.run([("TIME",), *commands])
+        self._ahead_ms = int(seconds) * 1000 + int(micros) // 1000 - time.monotonic() * 1000
+        for command, reply in zip(commands, replies, strict=True):
+            if command[1] is RULE.source:
+                self._rules = int(reply[0])
 
-class _Seen:
-    """One client in one minute: the counter's greatest value, what it asked, what was over."""
-
-    __slots__ = ("asked", "over", "value")
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-        self.asked = 0
-        self.over = 0
-
-
-class _Minute:
-    """One rule's decisions in one minute, and its busiest clients."""
-
-    __slots__ = ("_order", "allowed", "clients", "refused", "would")
-
-    def __init__(self) -> None:
-        self.allowed = 0
-        self.refused = 0
-        self.would = 0
-        self.clients: dict[Client, _Seen] = {}
-        # The clients as a heap, by values that may have grown since.
-        self._order: list[tuple[int, Client]] = []
-
-    def count(self, answer: Answer, allowed: bool) -> None:
-        """Count an answer of a decision that was allowed or not."""
-        if not answer.verdict.allowed:
-            if not answer.hit.rule.observe:
-                self.refused += 1
-            elif allowed:
-                self.would += 1
-        elif allowed:
-            self.allowed += 1
-
-    def note(self, answer: Answer, allowed: bool, value: int, room: bool) -> int:
-        """Note what a client asked; where there is no room for more, in place of the least one.
-
-        Args:
-            answer: the answer that it got.
-            allowed: whether the whole decision was.
-            value: what the counter holds now.
-            room: whether there may be more than a few clients.
-
-        Returns:
-            How many clients it has more than before.
-        """
-        hit, more = answer.hit, 0
-        seen = self.clients.get(hit.client)
-        if seen is None:
-            if len(self.clients) < (MOST_CLIENTS if room else FEW_CLIENTS):
-                heappush(self._order, (value, hit.client))
-                more = 1
-            elif value > self._least():
-                del self.clients[self._order[0][1]]
-                heapreplace(self._order, (value, hit.client))
-            else:
-                return 0
-            seen = self.clients[hit.client] = _Seen(value)
-        elif value > seen.value:
-            seen.value = value
-        seen.asked += hit.cost
-        if not answer.verdict.allowed and (allowed or not hit.rule.observe):
-            seen.over += hit.cost
-        return more
-
-    def _least(self) -> int:
-        while True:
-            value, client = self._order[0]
-            grown = self.clients[client].value
-            if value == grown:
-                return value
-            heapreplace(self._order, (grown, client))
-
-    def commands(self, base: str, rule: Rule) -> list[tuple[Any, ...]]:
-        """What writes it under keys that begin with `base`."""
-        field = rule_field(rule)
-        rules, counts = f"{base}rules", f"{base}counts"
-        found: list[tuple[Any, ...]] = [("HSET", rules, field, rule.name)]
-        found += [
-            ("HINCRBY", counts, f"{field}:{what}", getattr(self, what))
-            for what in ("allowed", "refused", "would")
+    def _commands(self, store: Store, number: int, minute: Minute) -> Iterator[Command]:
+        """What writes a minute."""
+        budget = Budget.current()
+        base = minute_base(store.prefix, number)
+        limited: list[str | int] = []
+        for rule, counts in minute.counts.items():
+            field = rule_field(rule)
+            yield from self._rule(budget, base, field, rule.name, counts)
+            limited += self._refused(field, counts)
+        self._forget_limited()
+        keys = (f"{base}limited", f"{base}since")
+        for chunk in _chunks(limited, 3):
+            yield ("EVAL", LIMITED.source, 2, *keys, budget.keep, budget.limited, *chunk)
+        links = [
+            member
+            for one, other in minute.links
+            for member in (link_member(one, other), link_member(other, one))
         ]
+        for chunk in _chunks(links, 2):
+            yield ("EVAL", LINKS.source, 1, f"{base}links", budget.keep, budget.links, *chunk)
+
+    def _rule(
+        self, budget: Budget, base: str, field: str, name: str, counts: Counts
+    ) -> Iterator[Command]:
+        clients = [(client_member(client), seen) for client, seen in counts.clients.items()]
         sets = [f"{base}{what}:{field}" for what in ("top", "asked", "over")]
-        members = [(client_member(client), seen) for client, seen in self.clients.items()]
-        if members:
-            scores = chain.from_iterable((seen.value, member) for member, seen in members)
-            found.append(("ZADD", sets[0], "GT", *scores))
-        found += [("ZINCRBY", sets[1], seen.asked, member) for member, seen in members]
-        found += [("ZINCRBY", sets[2], seen.over, member) for member, seen in members if seen.over]
-        found += [("ZREMRANGEBYRANK", key, 0, -MOST_CLIENTS - 1) for key in sets]
-        return found + [("EXPIRE", key, KEEP_SECONDS) for key in (rules, counts, *sets)]
+        keys = (f"{base}rules", f"{base}counts", f"{base}bytes", *sets)
+        bounds = budget.bounds([member for member, _ in clients])
+        decisions = (counts.allowed, counts.refused, counts.would)
+        members: list[str | int] = []
+        for member, seen in clients:
+            members += (member, seen.value, seen.asked, seen.over)
+        for chunk in _chunks(members, 4) or ((),):
+            yield ("EVAL", RULE.source, len(keys), *keys, *bounds, field, name, *decisions, *chunk)
+            decisions = (0, 0, 0)
+        if budget.counts_clients(max(self._rules, 1)):
+            seen_by = [member for member, _ in clients]
+            seen_by += map(client_member, counts.others)
+            for start in range(0, len(seen_by), 5 * CHUNK):
+                yield ("PFADD", f"{base}seen:{field}", *seen_by[start : start + 5 * CHUNK])
+            yield ("EXPIRE", f"{base}seen:{field}", budget.keep)
+
+    def _refused(self, field: str, counts: Counts) -> Iterator[str | int]:
+        """The refused clients, how often, and since when as far as this process knows."""
+        for client, seen in counts.clients.items():
+            if seen.refused:
+                key, since = (field, client), seen.first
+                known = self._limited.pop(key, None)
+                if known is not None and seen.first - known[1] <= LIMITED_SECONDS * 1000:
+                    since = known[0]
+                self._limited[key] = (since, seen.last)
+                yield from (limited_member(field, client), seen.refused, since)
+
+    def _forget_limited(self) -> None:
+        """Drop those that were last refused longest ago: the first, since each moves to the end."""
+        for key in list(islice(self._limited, max(0, len(self._limited) - MOST_LIMITED))):
+            del self._limited[key]
+
+
+def _chunks(values: Sequence[str | int], each: int) -> list[Sequence[str | int]]:
+    """Values of many clients, so many of each, cut for commands of their own."""
+    size = CHUNK * each
+    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 recorder = Recorder()
@@ -252,12 +253,21 @@ def _after_fork() -> None:
     recorder = Recorder()
 
 
+def _after_response(**_: object) -> None:
+    recorder.flush_if_late()
+
+
+def _at_exit() -> None:
+    recorder._work()
+
+
 def _forget(*, setting: str, **_: object) -> None:
     if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
         forget()
 
 
+request_finished.connect(_after_response)
 setting_changed.connect(_forget)
-atexit.register(lambda: recorder._flush_quietly())
+atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
