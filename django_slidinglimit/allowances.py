@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
 
 from django.contrib.auth.models import AnonymousUser
 from django.http import QueryDict
@@ -18,7 +17,6 @@ from . import connections, inventory, keeper
 from .core.decisions import Hit
 from .core.window import used
 from .headers import seconds
-from .inventory import leads_to
 from .places import asked_of, at_rate
 
 if TYPE_CHECKING:
@@ -135,21 +133,32 @@ def _met(request: Any) -> Iterable[_Met]:
     """The rules, each counter once: of several limits on it the lowest."""
     current = keeper.current()
     callers: dict[str, HttpRequest] = {}
+    heeding: dict[Source, list[Place]] = {}  # rules of paths
     met: dict[Counter, _Met] = {}
-    for source in inventory.sources():
+    for source in inventory.current().sources:
         caller = callers.get(source.method)
         if caller is None:
             caller = callers[source.method] = _caller(request, source.method)
         try:
-            found = list(_at(source, caller, current))
+            places = [place for place in source.places(caller) if not place.observe]
+            found = [each for place in places for each in _in_scope(place, caller, current)]
         except Exception as exc:  # the project's own throttles, keys and rates
-            _warn(source, exc)
+            _warn(f"{source.name} for {source.method}", exc)
             continue
-        for each in found:
-            known = met.setdefault(each.hit.counter, each)
-            if each.hit.rule.rate.limit < known.hit.rule.rate.limit:
-                met[each.hit.counter] = each
+        heeding[source] = [replace(place, rate=None) for place in places if place.by_path]
+        _add(found, met)
+    for rule in (rule for rules in current.paths.values() for rule in rules):
+        for source in _reached(rule):
+            for place in heeding.get(source, ()):
+                _add(_on_path(rule, place, callers[source.method], current), met)
     return met.values()
+
+
+def _add(found: Iterable[_Met], met: dict[Counter, _Met]) -> None:
+    for each in found:
+        known = met.setdefault(each.hit.counter, each)
+        if each.hit.rule.rate.limit < known.hit.rule.rate.limit:
+            met[each.hit.counter] = each
 
 
 def _caller(request: Any, method: str) -> HttpRequest:
@@ -176,27 +185,31 @@ def _caller(request: Any, method: str) -> HttpRequest:
     return caller
 
 
-def _at(source: Source, caller: HttpRequest, current: RuleSet) -> Iterator[_Met]:
-    for place in source.places(caller):
-        if place.observe:
-            continue
-        by_scope = current.for_scope(place.scope, source.method)
-        known = {rule.rule.id: rule for rule in by_scope}
-        for asked in asked_of(place, caller, by_scope):
-            yield from _under(asked, known.get(asked.rule.id), place, current)
-        if not place.by_path:
-            continue
-        # Each by itself: where a narrower one takes its place, it counts on other paths.
-        for rule in _rules_of_paths(source, current):
-            for asked in asked_of(replace(place, rate=None), caller, [rule]):
-                yield from _under(asked, rule, place, current)
+def _in_scope(place: Place, caller: HttpRequest, current: RuleSet) -> Iterator[_Met]:
+    """The code's own rule at a place, and those of its scope."""
+    by_scope = current.for_scope(place.scope, str(caller.method))
+    known = {rule.rule.id: rule for rule in by_scope}
+    for asked in asked_of(place, caller, by_scope):
+        yield from _under(asked, known.get(asked.rule.id), place, current)
 
 
-def _rules_of_paths(source: Source, current: RuleSet) -> Iterator[StoredRule]:
-    for rules in current.paths.values():
-        for rule in rules:
-            if rule.path and rule.covers(source.method) and leads_to(source, rule.path.text):
-                yield rule
+def _reached(rule: StoredRule) -> Iterator[Source]:
+    """What heeds a rule of a path."""
+    if rule.path is not None and not rule.rule.observe:
+        yield from (s for s in inventory.reached_by(rule.path) if rule.covers(s.method))
+
+
+def _on_path(
+    rule: StoredRule, place: Place, caller: HttpRequest, current: RuleSet
+) -> Iterator[_Met]:
+    """The rule of a path, by itself: where a narrower one takes its place, it counts elsewhere."""
+    try:
+        asked = list(asked_of(place, caller, [rule]))
+    except Exception as exc:  # a key of the project's own
+        _warn(f"the rule {rule.pk}", exc)
+        return
+    for each in asked:
+        yield from _under(each, rule, place, current)
 
 
 def _under(
@@ -255,17 +268,10 @@ def _allowance(
     )
 
 
-def _warn(source: Source, error: Exception) -> None:
+def _warn(what: str, error: Exception) -> None:
     """Tell once of what cannot be asked, not once a request."""
-    if source not in _warned:
-        _warned.add(source)
-        logger.warning(
-            "Callers are not told of %s for %s: %s: %s",
-            source.name,
-            source.method,
-            type(error).__name__,
-            error,
-        )
-
-
-_warned: WeakSet[Source] = WeakSet()
+    failing = inventory.current().failing
+    if what not in failing:
+        failing.add(what)
+        name = type(error).__name__
+        logger.warning("Callers are not told of %s: %s: %s", what, name, error)

@@ -6,6 +6,7 @@ What only a call of `limiter.check` asks is not known.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,13 +17,13 @@ from django.http import HttpRequest
 from django.urls import ResolverMatch
 
 from . import endpoints
-from .paths import PathPattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from .decorators import Limit
     from .endpoints import Endpoint
+    from .paths import PathPattern
     from .places import Place
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")  # HEAD is counted as GET is
@@ -50,18 +51,6 @@ class Way(NamedTuple):
         found = _OPEN.search(route)
         return cls(route[: found.start()] if found else route, found is not None, endpoint.name)
 
-    def may_match(self, pattern: PathPattern) -> bool:
-        """Whether a path of this route may match a pattern: not if their beginnings differ."""
-        if pattern.view is not None:
-            return pattern.view == self.name
-        text = pattern.text.removeprefix("/")
-        beginning = re.split("[<*]", text, maxsplit=1)[0]
-        if self.open and beginning.startswith(self.beginning):
-            return True
-        if beginning != text and self.beginning.startswith(beginning):
-            return True
-        return beginning == self.beginning
-
 
 @dataclass(frozen=True, eq=False)
 class Source:
@@ -72,7 +61,7 @@ class Source:
         method: the requests' method.
         places: a request -> what it asks of it, as far as the caller is concerned; raises whatever
             the project's own code raises.
-        ways: the routes by which it is reached.
+        ways: the routes by which it is reached, if rules of paths may be heeded there.
     """
 
     name: str
@@ -81,12 +70,62 @@ class Source:
     ways: tuple[Way, ...] = ()
 
 
-@lru_cache(maxsize=1)
-def sources() -> tuple[Source, ...]:
-    """All that asks about requests; importing the views is part of finding it.
+class Inventory:
+    """All that asks about requests, for look-up by the path of a rule.
 
     Views whose throttles are of the same classes and scopes are one source, asked by the first.
+
+    Attributes:
+        sources: all of it.
+        failing: what is known to raise, so that it is told of once.
     """
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self.sources = tuple(sources)
+        self.failing: set[str] = set()
+        self._named: dict[str, list[Source]] = {}
+        self._beginning: dict[str, list[tuple[bool, Source]]] = {}
+        for source in self.sources:
+            for way in source.ways:
+                self._named.setdefault(way.name, []).append(source)
+                self._beginning.setdefault(way.beginning, []).append((way.open, source))
+        self._beginnings = sorted(self._beginning)
+
+    def reached_by(self, pattern: PathPattern) -> Iterator[Source]:
+        """The sources that requests which match a pattern may get to; some more than once.
+
+        A path may match the pattern and a route unless their beginnings differ.
+        """
+        if pattern.view is not None:
+            yield from self._named.get(pattern.view, ())
+            return
+        text = pattern.text.removeprefix("/")
+        beginning = re.split("[<*]", text, maxsplit=1)[0]
+        for end in range(len(beginning) + 1):
+            for is_open, source in self._beginning.get(beginning[:end], ()):
+                if is_open or end == len(beginning):
+                    yield source
+        if beginning == text:
+            return
+        for longer in self._beginnings[bisect_right(self._beginnings, beginning) :]:
+            if not longer.startswith(beginning):
+                return
+            yield from (source for _, source in self._beginning[longer])
+
+
+@lru_cache(maxsize=1)
+def current() -> Inventory:
+    """The site's inventory; importing the views is part of making it."""
+    return Inventory(_survey())
+
+
+@lru_cache(maxsize=16_384)
+def reached_by(pattern: PathPattern) -> frozenset[Source]:
+    """The sources that requests which match a rule's path may get to."""
+    return frozenset(current().reached_by(pattern))
+
+
+def _survey() -> Iterator[Source]:
     limits: dict[tuple[Limit, str], None] = {}
     views: dict[tuple[Hashable, str], list[Endpoint]] = {}
     for endpoint in endpoints.endpoints():
@@ -96,27 +135,15 @@ def sources() -> tuple[Source, ...]:
                     limits[limit, method] = None
             for alike in _throttles(endpoint, method):
                 views.setdefault((alike, method), []).append(endpoint)
-    decorated = [
-        Source(f"@ratelimit({limit.place.scope!r})", method, _asked_by_limit(limit))
-        for limit, method in limits
-    ]
-    throttled = [
-        Source(
+    for limit, method in limits:
+        yield Source(f"@ratelimit({limit.place.scope!r})", method, _asked_by_limit(limit))
+    for (_alike, method), found in views.items():
+        yield Source(
             f"the throttles of {found[0]}",
             method,
             _asked_by_throttles(found[0]),
             tuple(dict.fromkeys(map(Way.to, found))),
         )
-        for (_alike, method), found in views.items()
-    ]
-    return (*decorated, *throttled)
-
-
-@lru_cache(maxsize=16_384)
-def leads_to(source: Source, path: str) -> bool:
-    """Whether requests that match a rule's path may get to a source."""
-    pattern = PathPattern(path)
-    return any(way.may_match(pattern) for way in source.ways)
 
 
 def _methods_of(view: Any) -> Iterator[str]:
@@ -161,8 +188,8 @@ def _throttles(endpoint: Endpoint, method: str) -> Iterator[Hashable]:
 
 def _forget(*, setting: str, **_: object) -> None:
     if setting in ("ROOT_URLCONF", "REST_FRAMEWORK", "SLIDINGLIMIT", "INSTALLED_APPS"):
-        sources.cache_clear()
-        leads_to.cache_clear()
+        current.cache_clear()
+        reached_by.cache_clear()
 
 
 setting_changed.connect(_forget)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import AnonymousUser, Group, User
-from django.test import Client, RequestFactory, override_settings
+from django.test import AsyncClient, Client, RequestFactory, override_settings
 from django.utils import timezone
 from rest_framework.authtoken.models import Token
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
     from pytest_django import DjangoAssertNumQueries, Settings
     from redis import Redis
+
+    from example_project.server import EmbeddedServer
 
 pytestmark = pytest.mark.django_db
 
@@ -355,9 +360,9 @@ def test_a_visitor_costs_no_database_query_and_a_user_those_of_signing_in(
 
 def test_the_site_is_surveyed_once_and_anew_when_its_addresses_change(client: Client) -> None:
     told(client)
-    before = inventory.sources()
+    before = inventory.current()
     told(client)
-    assert inventory.sources() is before
+    assert inventory.current() is before
     with override_settings(ROOT_URLCONF="tests.scoped_site"):
         assert "the throttles of tests.scoped_site.Plain" in names()
     assert "report" in told(client)
@@ -365,7 +370,7 @@ def test_the_site_is_surveyed_once_and_anew_when_its_addresses_change(client: Cl
 
 
 def names(method: str = "GET") -> list[str]:
-    return [source.name for source in inventory.sources() if source.method == method]
+    return [source.name for source in inventory.current().sources if source.method == method]
 
 
 def test_views_alike_are_asked_once() -> None:
@@ -396,6 +401,81 @@ def test_a_throttle_that_cannot_be_asked_is_told_of_once(
     assert "Branches" in said[0]
     assert "KeyError: 'branch'" in said[0]
     assert len(said) == len(set(said))
+
+
+def raising(group: str, request: Any) -> str:
+    raise LookupError("no tenant")
+
+
+def test_a_rule_whose_key_fails_is_told_of_once(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    Rule.objects.create(name="by tenant", path="/api/*", rate="5/min", key="tenant")
+    with override_settings(SLIDINGLIMIT={**PATIENT, "KEYS": {"tenant": f"{__name__}.raising"}}):
+        for _ in range(2):
+            assert "burst" in told(client)
+    assert len([r for r in caplog.records if "no tenant" in r.getMessage()]) == 1
+
+
+# Where it runs
+
+WITHOUT_REST_FRAMEWORK = """
+import sys
+
+sys.modules["rest_framework"] = None  # cannot be imported
+
+import django
+from django.conf import settings
+
+settings.configure(
+    SECRET_KEY="only for this test",
+    ALLOWED_HOSTS=["testserver"],
+    ROOT_URLCONF=__name__,
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": sys.argv[1]}},
+    INSTALLED_APPS=[
+        "django.contrib.contenttypes",
+        "django.contrib.auth",
+        "django_slidinglimit",
+    ],
+    SLIDINGLIMIT={"RULES_POLL": 0, "TIMEOUT": 5},
+)
+django.setup()
+
+from django.core.management import call_command
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import include, path
+
+from django_slidinglimit.decorators import ratelimit
+
+
+@ratelimit("report", key="ip", rate="5/min")
+def report(request):
+    return HttpResponse("fine")
+
+
+urlpatterns = [path("report/", report), path("limits/", include("django_slidinglimit.urls"))]
+call_command("migrate", verbosity=0)
+Client().get("/report/")
+[limit] = Client().get("/limits/json/").json()["limits"]
+print(limit["name"], limit["remaining"], Client().get("/limits/api/").status_code)
+"""
+
+
+def test_a_project_without_rest_framework_has_the_plain_view(redis_server: EmbeddedServer) -> None:
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_REST_FRAMEWORK, redis_server.url]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.stdout, result.returncode) == ("report 4 404\n", 0), result.stderr
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_is_served_through_asgi_too() -> None:
+    async def ask() -> Any:
+        return (await AsyncClient().get(JSON)).json()
+
+    found = async_to_sync(ask)()["limits"]
+    assert "report" in [limit["name"] for limit in found]
 
 
 @pytest.fixture

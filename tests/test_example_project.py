@@ -32,6 +32,7 @@ def served_here(settings: Settings) -> None:
     settings.ROOT_URLCONF = example.ROOT_URLCONF
     settings.REST_FRAMEWORK = example.REST_FRAMEWORK
     settings.SLIDINGLIMIT = {**example.SLIDINGLIMIT, "CACHE": "default", "RULES_POLL": 0}
+    settings.LOGIN_URL = example.LOGIN_URL
     settings.LOGIN_REDIRECT_URL = example.LOGIN_REDIRECT_URL
 
 
@@ -120,3 +121,17 @@ def test_the_settings_and_the_application_are_in_order() -> None:
         )
         assert result.returncode == 0, result.stderr
         assert "WARNINGS" not in result.stderr
+
+
+def test_callers_are_told_their_limits(client: Client) -> None:
+    alice, _bob, _attacker = (dict(caller.headers) for caller in samples.install())
+    client.get("/api/items/", headers=alice)
+    assert client.get("/limits/", follow=True).redirect_chain == [("/login/?next=/limits/", 302)]
+    client.force_login(get_user_model()._default_manager.get(username="alice"))
+    told = {
+        limit["name"]: (limit["counted_by"], limit["used"])
+        for limit in client.get("/limits/api/").json()["limits"]
+    }
+    assert told["Item list"] == ("user", 1)
+    assert told["login"] == ("ip", 0)
+    assert "Item list" in client.get("/limits/").text
