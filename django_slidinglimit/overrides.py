@@ -29,7 +29,7 @@ Effect = Literal["block", "exempt", "rate"]
 # Users whose groups are kept in memory.
 MOST_USERS = 100_000
 
-_STRENGTH = {"block": 0, "exempt": 1, "rate": 2}
+STRENGTH = {"block": 0, "exempt": 1, "rate": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Override:
     @property
     def rank(self) -> tuple[bool, int, int]:
         """Sorts the stronger of one level first; of equals the newer."""
-        return (self.rule is None, _STRENGTH[self.effect], -self.pk)
+        return (self.rule is None, STRENGTH[self.effect], -self.pk)
 
     def expires_in_ms(self) -> int | None:
         """Milliseconds until it ends; None: never."""

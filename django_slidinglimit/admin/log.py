@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.admin.options import get_content_type_for_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import router
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest
+
+    from django_slidinglimit.core.decisions import Rule as CompiledRule
+    from django_slidinglimit.interventions import Change
 
     from .states import State
 
@@ -71,6 +74,31 @@ def write(
             change_message=json.dumps(message),
         )
         for row, message in entries
+    )
+
+
+def write_changes(request: HttpRequest, changes: Iterable[Change]) -> None:
+    """Write to their log what was done to overrides."""
+    for row, was in changes:
+        if was is None:
+            write(request, ADDITION, [(row, added(row))])
+        else:
+            write(request, CHANGE, [(row, changed(row, state_of(was)))])
+
+
+def write_counts(request: HttpRequest, rules: Iterable[CompiledRule], message: str) -> None:
+    """Write to the rules' log what was done to a client's counts; one in code has no row."""
+    kind = ContentType.objects.get_for_model(Rule)
+    LogEntry.objects.bulk_create(
+        LogEntry(
+            user_id=cast("int", request.user.pk),
+            content_type=kind,
+            object_id=rule.id[1:] if rule.id.startswith("d") else None,
+            object_repr=rule.name[:200],
+            action_flag=CHANGE,
+            change_message=message,
+        )
+        for rule in rules
     )
 
 

@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.cache import add_never_cache_headers, get_conditional_response
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from django_slidinglimit import conf, connections, keeper
 from django_slidinglimit._compat import BREADCRUMBS_ARE_A_LIST
@@ -80,7 +81,7 @@ class UsagePages(ModelAdmin):
 
     def page(self, request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
         """A whole page, or its live part alone when the page itself asks for that."""
-        fragment = "fragment" in request.GET and name != "reset"
+        fragment = "fragment" in request.GET
         shell = {} if fragment else self.admin_site.each_context(request)
         request.current_app = self.admin_site.name
         time_ms = minutes.now_ms()
@@ -98,6 +99,8 @@ class UsagePages(ModelAdmin):
                 "may_see_overrides": request.user.has_perm(f"{self.opts.app_label}.view_override")
                 or request.user.has_perm(f"{self.opts.app_label}.change_override"),
                 "may_reset": self.has_reset_permission(request),
+                "may_override": request.user.has_perm(f"{self.opts.app_label}.add_override"),
+                "may_end": request.user.has_perm(f"{self.opts.app_label}.change_override"),
                 "recording": conf.current().USAGE,
                 "rules_failure": keeper.failure(),
                 "minutes": MINUTES,
@@ -126,6 +129,12 @@ class UsagePages(ModelAdmin):
         if "trip" in context:
             answer["Server-Timing"] = f"redis;dur={context['trip'].took_ms:.1f}"
         return answer
+
+    def back(self, request: HttpRequest) -> str:
+        """The page that a button stood on, if it is one of these."""
+        given, first = request.POST.get("back", ""), self.url("changelist")
+        known = given.startswith(first) and url_has_allowed_host_and_scheme(given, None)
+        return given if known else first
 
     def url(self, name: str, client: Client | None = None) -> str:
         """Where a page is: "changelist", "client" of one client, and so on."""

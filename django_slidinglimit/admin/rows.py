@@ -13,6 +13,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from django_slidinglimit.clients import PREFIXES
+from django_slidinglimit.interventions import is_writable
 from django_slidinglimit.usage.layout import client_member, member_client, rule_field
 from django_slidinglimit.usage.standings import State
 
@@ -81,8 +82,19 @@ class Row:
 
     @property
     def target(self) -> str:
-        """What the reset button sends; plain ASCII whatever the identity."""
+        """What the buttons of its actions send; plain ASCII whatever the identity."""
         return target(self.client, self.standing.rule)
+
+    @property
+    def overridable(self) -> bool:
+        """Whether an override can be for this client on this rule."""
+        return self.usage.stored is not None and is_writable(self.client)
+
+    @property
+    def ends(self) -> str:
+        """What the override does that holds for it, if it is for this very client."""
+        row = self.override
+        return row.effect if row and (row.kind, row.identity) == self.client else ""
 
     @property
     def bar(self) -> float:
@@ -197,13 +209,13 @@ def state_label(state: State) -> str:
     }[state]
 
 
-def target(client: Client, rule: Rule) -> str:
-    """A client and a rule as one text."""
-    return json.dumps([client_member(client), rule_field(rule)])
+def target(client: Client, rule: Rule | None = None) -> str:
+    """A client and a rule, or all of them, as one text."""
+    return json.dumps([client_member(client), rule_field(rule) if rule else ""])
 
 
 def read_target(text: str) -> tuple[Client, str]:
-    """The client and the rule's field of such a text.
+    """The client and the rule's field of such a text; "" for all rules.
 
     Raises:
         ValueError: it is none.

@@ -9,7 +9,8 @@ from django.urls import path
 
 from django_slidinglimit.models import Usage
 
-from . import busiest, client, overview, reset
+from . import busiest, client, overview, undo
+from .actions import Action, page_of
 from .pages import NAME, UsagePages
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class UsageAdmin(UsagePages):
             path("", self.admin_site.admin_view(self.changelist_view), name=f"{NAME}_changelist"),
             at("client/", client.page, "client"),
             at("rule/", busiest.page, "rule"),
-            at("reset/", reset.page, "reset"),
+            *(at(f"{action}/", page_of(action), action) for action in Action),
+            at("undo/", undo.page, "undo"),
         ]
 
     def changelist_view(
