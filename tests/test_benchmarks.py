@@ -15,7 +15,7 @@ MUST_HOLD = {
     "Memory a client, 500 clients, both windows",
     "Server time, a decision / a plain script",
     "Server time, 4 rules / 1",
-    "Recorder, a decision",
+    "Recorder, 1,000 clients in turn",
     "Rules of a scope, ratio",
     "Rules of a path, ratio",
 }

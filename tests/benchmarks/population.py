@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -16,6 +17,8 @@ from .comparison import address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from django_slidinglimit.core.decisions import Decision
 
 T = TypeVar("T")
 
@@ -38,6 +41,18 @@ return {previous, current}
 def rule(name: str) -> Rule:
     """A rule that never refuses."""
     return Rule(name, Rate(1_000_000, WINDOW_MS))
+
+
+def decide(name: str) -> Decision:
+    """A decision on the first client under a rule of its own."""
+    return connections.store().take([Hit(rule(name), client(0))])
+
+
+def on_another(decision: Decision, number: int) -> Decision:
+    """The same decision on another client."""
+    (answer,) = decision.answers
+    hit = Hit(answer.hit.rule, client(number))
+    return replace(decision, answers=(answer._replace(hit=hit),))
 
 
 def enter(rule: Rule, number: int) -> None:

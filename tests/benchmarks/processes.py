@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -94,40 +92,25 @@ def edit(scope: str, limit: int) -> float:
     return time.monotonic()
 
 
-def flood(clients: int, rules: int) -> tuple[int, float]:
+def flood(clients: int, rules: int) -> int:
     """Record a decision on each of so many clients, under some rules in turn.
 
     Returns:
-        The bytes that the process has grown by, and the seconds of this thread.
+        The most bytes that Python's objects took meanwhile.
     """
-    from itertools import cycle
+    import tracemalloc
 
-    from django_slidinglimit import connections
-    from django_slidinglimit.core.decisions import Hit
     from django_slidinglimit.usage import recorder
     from tests.benchmarks import population
 
-    store = connections.store()
-    names = [f"flood{number}" for number in range(rules)]
-    first = [store.take([Hit(population.rule(name), population.client(0))]) for name in names]
-    for decision in first:
-        recorder.record(decision)
-    before, seconds = largest(), 0.0
-    for number, decision in zip(range(clients), cycle(first), strict=False):
-        (answer,) = decision.answers
-        hit = Hit(answer.hit.rule, population.client(number))
-        another = replace(decision, answers=(answer._replace(hit=hit),))
-        began = time.thread_time()
-        recorder.record(another)
-        seconds += time.thread_time() - began
+    decisions = [population.decide(f"flood{number}") for number in range(rules)]
+    recorder.record(decisions[0])  # starts its thread
+    tracemalloc.start()
+    for number in range(clients):
+        decision = decisions[number % rules]
+        recorder.record(population.on_another(decision, number))
     recorder.flush()
-    return largest() - before, seconds
-
-
-def largest() -> int:
-    """The most bytes that this process has had so far."""
-    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return found if sys.platform == "darwin" else found * 1024
+    return tracemalloc.get_traced_memory()[1]
 
 
 def main() -> None:

@@ -10,8 +10,6 @@ import redis
 from django.conf import settings
 from django.test import override_settings
 
-from django_slidinglimit import connections
-from django_slidinglimit.core.decisions import Hit
 from django_slidinglimit.usage import recorder
 
 from . import population, views
@@ -21,7 +19,9 @@ from .processes import Process
 from .views import CLIENTS, limited, visits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from django_slidinglimit.core.decisions import Decision
 
     from .figures import Sizes
 
@@ -37,7 +37,7 @@ def run(sizes: Sizes) -> Iterator[Figure]:
     yield figure("Decorator, usage recorded", "us", [s * US for s in with_it])
     yield figure("Decorator, usage not recorded", "us", [s * US for s in without])
     yield figure("Added by recording", "us", [s * US for s in over(with_it, without)])
-    yield recorded(sizes)
+    yield from recorded(sizes)
     yield from flooded(sizes)
 
 
@@ -57,23 +57,30 @@ def visited(sizes: Sizes) -> list[list[float]]:
     return samples
 
 
-def recorded(sizes: Sizes) -> Figure:
+def recorded(sizes: Sizes) -> Iterator[Figure]:
     """Time of the thread that the recorder takes for a decision."""
-    rule = population.rule("recorded")
-    hits = [Hit(rule, population.client(number)) for number in range(CLIENTS)]
-    decisions = cycle([connections.store().take([hit]) for hit in hits])
-    (samples,) = in_turns(sizes, lambda: recorder.record(next(decisions)), clock=time.thread_time)
-    return figure("Recorder, a decision", "us", [s * US for s in samples], limit=2)
+    decision = population.decide("recorded")
+    known = [population.on_another(decision, number) for number in range(CLIENTS)]
+    calls = range(sizes.rounds * sizes.calls)
+    flood = [population.on_another(decision, CLIENTS + number) for number in calls]
+    samples = in_turns(sizes, recording(cycle(known)), recording(flood), clock=time.thread_time)
+    whom = (f"{CLIENTS:,} clients in turn", "ever another client")
+    for what, mine, limit in zip(whom, samples, (2, None), strict=True):
+        yield figure(f"Recorder, {what}", "us", [s * US for s in mine], limit)
+
+
+def recording(decisions: Iterable[Decision]) -> Callable[[], object]:
+    following = iter(decisions)
+    return lambda: recorder.record(next(following))
 
 
 def flooded(sizes: Sizes) -> Iterator[Figure]:
-    """Memory that a flood adds: to a process that decides on it, and to Redis."""
+    """Memory that a flood takes: in a process that decides on it, and in Redis."""
     server = redis.Redis.from_url(address())
     before = server.info("memory")["used_memory"]
     with Process.start() as process:
-        grown, seconds = process.ask("flood", sizes.clients, RULES)
+        most = process.ask("flood", sizes.clients, RULES)
     added = server.info("memory")["used_memory"] - before
-    many = f"{sizes.clients:,} addresses under {RULES} rules"
-    yield Figure(f"Flood of {many}, a decision", "us", seconds / sizes.clients * US)
-    yield Figure("The flood's usage in the process", "MB", grown / MB, limit=32)
-    yield Figure("The flood's usage in Redis", "MB", added / MB, limit=64)
+    flood = f"Flood of {sizes.clients:,} addresses under {RULES} rules"
+    yield Figure(f"{flood}, in the process", "MB", most / MB, limit=32)
+    yield Figure(f"{flood}, in Redis", "MB", added / MB, limit=64)
