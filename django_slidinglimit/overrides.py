@@ -159,6 +159,10 @@ class Overrides:
             if any(o.effect == effect and o.rule in (None, rule) for o in overrides)
         ]
 
+    def is_own(self, override: Override, client: Client) -> bool:
+        """Whether an override is for this very client."""
+        return override in (self._clients or {}).get(client, ())
+
     def _around(self, rule: str, client: Client) -> Iterator[Sequence[Override]]:
         """The overrides that are for a client, the strongest first; those of other rules, too."""
         if self._clients and client in self._clients:

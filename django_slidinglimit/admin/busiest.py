@@ -17,6 +17,7 @@ from django_slidinglimit.usage.rules import stored_rules
 from django_slidinglimit.usage.server import server
 from django_slidinglimit.usage.standings import State
 
+from .figures import number
 from .people import named, people
 from .rows import Row, state_label
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from django_slidinglimit.rules import StoredRule
     from django_slidinglimit.usage.busiest import Page
+    from django_slidinglimit.usage.rules import RuleUsage
 
     from .pages import UsagePages
 
@@ -54,11 +56,17 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
             server=server(),
             trip=found.listed.trip,
             place=_place(found.usage.stored),
+            counts=_counts(found.usage),
+            caption=_caption(found, wanted),
         )
         context["links"] = _links(request.GET, found)
     kinds = {wanted.kind, *(found.kinds if "found" in context else ())} - {""}
     context["kinds"] = sorted(kinds)
-    context["states"] = [(state.value, state_label(state)) for state in State]
+    observe = "usage" in context and context["usage"].rule.observe
+    never = (State.LIMITED, State.BLOCKED) if observe else (State.OBSERVED,)
+    context["states"] = [(s.value, state_label(s)) for s in State if s not in never]
+    may = ("change_rule", "add_override", "change_override")
+    context["may_act"] = any(request.user.has_perm(f"{pages.opts.app_label}.{p}") for p in may)
     return pages.page(request, "rule", context)
 
 
@@ -80,18 +88,18 @@ def _wanted(pages: UsagePages, request: HttpRequest) -> Wanted:
     """What the address asks for; what makes no sense in it is left out."""
     asked = request.GET
     text = asked.get("text", "").strip()[:LONGEST_TEXT]
-    state = number = None
+    state, at = None, 1
     with suppress(ValueError):
         state = State(asked.get("state", ""))
     with suppress(ValueError):
-        number = int(asked.get("page", ""))
+        at = int(asked.get("page", ""))
     return Wanted(
         order="over" if asked.get("order") == "over" else "used",
         kind=asked.get("kind", ""),
         state=state,
         text=text,
         named=named(request, pages.admin_site, text) if text else (),
-        page=number or 1,
+        page=at,
     )
 
 
@@ -126,6 +134,37 @@ def _place(stored: StoredRule | None) -> str:
     if stored.share < 100:
         parts.append(_("for %s%% of the clients") % stored.share)
     return " · ".join(parts)
+
+
+def _counts(usage: RuleUsage) -> str:
+    """The rule's hour in words."""
+    told = _("%(allowed)s admitted, %(over)s refused in the last hour")
+    if usage.rule.observe:
+        told = _("%(allowed)s within the limit, %(over)s over it in the last hour")
+    return told % {"allowed": number(usage.allowed), "over": number(usage.over)}
+
+
+def _caption(found: Page, wanted: Wanted) -> str:
+    """Which clients of how many the table shows."""
+    shown = {
+        "first": number(found.first),
+        "last": number(found.last),
+        "matching": number(found.matching),
+        "looked": number(found.looked),
+        "candidates": number(found.candidates),
+        "active": number(found.usage.active if found.usage else 0),
+    }
+    if wanted.state:
+        told = _("%(matching)s in this state, of %(looked)s that were looked at")
+        if found.candidates > found.looked:
+            told = _("%(matching)s in this state, of the likeliest %(looked)s of %(candidates)s")
+    else:
+        told = _("%(first)s to %(last)s of %(matching)s clients")
+        if found.usage and found.usage.active > found.matching and not wanted.narrowed:
+            told = _(
+                "%(first)s to %(last)s of the busiest %(matching)s of about %(active)s clients"
+            )
+    return told % shown
 
 
 def _links(query: QueryDict, found: Page) -> dict[str, str]:

@@ -12,6 +12,7 @@ from django.utils.formats import localize
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
+from django_slidinglimit import keeper
 from django_slidinglimit.clients import PREFIXES
 from django_slidinglimit.interventions import is_writable
 from django_slidinglimit.usage.layout import client_member, member_client, rule_field
@@ -93,8 +94,17 @@ class Row:
     @property
     def ends(self) -> str:
         """What the override does that holds for it, if it is for this very client."""
-        row = self.override
-        return row.effect if row and (row.kind, row.identity) == self.client else ""
+        override = self.standing.override
+        if override and keeper.current().overrides.is_own(override, self.client):
+            return override.effect
+        return ""
+
+    @property
+    def blocks(self) -> str:
+        """What a button sends that blocks it: on a row's rule there, else everywhere."""
+        if not is_writable(self.client):
+            return ""
+        return self.target if self.usage.stored else target(self.client)
 
     @property
     def bar(self) -> float:
@@ -115,21 +125,20 @@ class Row:
     @property
     def hour_description(self) -> str:
         """What the sparkline shows, in words."""
-        within, over = map(number, (self.all_within, self.all_over))
-        busiest = number(max(map(sum, zip(self.within, self.over, strict=True)), default=0))
+        busiest = max(map(sum, zip(self.within, self.over, strict=True)), default=0)
         return _("%(within)s within the limit, %(over)s over it; at most %(busiest)s a minute.") % {
-            "within": within,
-            "over": over,
-            "busiest": busiest,
+            "within": self.all_within,
+            "over": self.all_over,
+            "busiest": number(busiest),
         }
 
     @property
-    def all_within(self) -> int:
-        return sum(self.within)
+    def all_within(self) -> str:
+        return number(sum(self.within))
 
     @property
-    def all_over(self) -> int:
-        return sum(self.over)
+    def all_over(self) -> str:
+        return number(sum(self.over))
 
     @property
     def state_label(self) -> str:

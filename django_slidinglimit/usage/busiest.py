@@ -132,7 +132,9 @@ def of_rule(key: str, wanted: Wanted) -> Page:
         matching |= _excepted(usage, wanted, EXCEPTED[wanted.state], unlisted)
     order = _order(found, wanted)
     if wanted.state:
-        chosen = nsmallest(TRIP, matching, key=_expected_first(found, wanted.state, order))
+        chosen = nsmallest(
+            TRIP - len(unlisted), matching, key=_expected_first(found, wanted.state, order)
+        )
         standing = _standings(usage, chosen, unlisted)
         kept = [s for s in standing if s.state is wanted.state]
         looked, candidates = len(chosen), len(matching)
@@ -162,8 +164,8 @@ def _matching(
     if not wanted.text:
         return members, []
     exact = [c for c in _meant(wanted, usage, kinds) if wanted.kind in ("", c.kind)]
-    begin = json.dumps(wanted.text)[1:-1].encode()
-    end = b'~%s"]' % begin
+    begin = _escaped(wanted.text), _escaped(wanted.text.lower())  # IPv6 may be written in capitals
+    end = b'~%s"]' % begin[0]
     found = {_member(client) for client in exact} & members
     for member in members:
         at = member.find(BETWEEN) + len(BETWEEN)
@@ -242,6 +244,11 @@ def _most_used(standing: Standing) -> tuple[int, int, str, str]:
 
 def _member(client: Client) -> bytes:
     return client_member(client).encode()
+
+
+def _escaped(text: str) -> bytes:
+    """A text as it stands in a member."""
+    return json.dumps(text)[1:-1].encode()
 
 
 def _begins(kind: str) -> bytes:

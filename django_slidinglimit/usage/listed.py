@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from django_slidinglimit import connections, keeper
 
 from . import minutes
+from .budget import RECENT
 from .layout import field_rule, member_client, rule_field
 from .minutes import MOST, Counts, Minute, Trip
 from .rules import RuleUsage, asked_in, stored_rules
-from .sets import RECENT, Reading, Sums
+from .sets import Reading, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,14 +38,14 @@ class Listed:
         trip: the first round trip, with the hour's minutes.
         counts: the rule's minutes, oldest first.
         sums: its clients.
-        dropped: whether clients are not kept for lack of room.
+        dropped: so many minutes' clients were dropped for lack of room.
     """
 
     usage: RuleUsage | None
     trip: Trip
     counts: list[Counts]
     sums: Sums
-    dropped: bool
+    dropped: int
     _by_minute: list[list[Sets]] = field(repr=False)
 
     def history(self, member: bytes) -> tuple[list[int], list[int]]:
@@ -58,7 +59,7 @@ def read(key: str) -> Listed:
     """Read a rule's clients in one round trip; in two after an edit that is new to this process.
 
     Args:
-        key: the rule's, as in `asked_in`.
+        key: the rule's, as in `asked_in`, or one of its fields.
 
     Raises:
         StoreError: the server does not answer.
@@ -67,6 +68,8 @@ def read(key: str) -> Listed:
     rule_id, of_code, _ = key.partition(":")
     if of_code:
         field_rule(key)
+    if rule_id.startswith("d"):
+        key = rule_id
     known = _known.get(key) or _expected(key)
     reading = Reading(known)
     trip = minutes.read(MOST, reading.commands)
@@ -77,7 +80,7 @@ def read(key: str) -> Listed:
         more = Reading(further)
         more.take(connections.pages().run(more.commands(own[0].number)))
         reading.found.update(more.found)
-        reading.dropped |= more.dropped
+        reading.dropped += more.dropped
     if len(_known) >= MOST_KNOWN:
         _known.clear()
     _known[key] = fields

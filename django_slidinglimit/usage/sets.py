@@ -15,6 +15,7 @@ from django.core.signals import setting_changed
 
 from django_slidinglimit import connections
 
+from .budget import MOST_CLIENTS, OLDER_CLIENTS, RECENT
 from .layout import field_rule, minute_base
 from .minutes import CLOSED_AFTER, MOST
 
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
     Command = tuple[Any, ...]
 
-# Clients that recorders leave in a set: of the last minutes, and of those before.
-RECENT = 5
-MOST_RECENT = 1000
-MOST_OLDER = 100
 # Members kept here, of all sets together: some 20 MB. Three sets of a field may have 31,500.
 MOST_KEPT = 300_000
 
@@ -110,6 +107,10 @@ class Reading:
 
     Args:
         fields: how rules stand in the recorders' keys.
+
+    Attributes:
+        found: the fields.
+        dropped: so many minutes' clients of theirs were dropped for lack of room.
     """
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -117,7 +118,7 @@ class Reading:
         self._running = 0
         self._lacking: list[tuple[str, int]] = []
         self.found: dict[str, Found] = {}
-        self.dropped = False
+        self.dropped = 0
 
     def commands(self, running: int) -> list[Command]:
         """What to ask when this minute runs: of what is kept here, nothing."""
@@ -127,11 +128,11 @@ class Reading:
         prefix = connections.pages().prefix
         asked: list[Command] = [("HMGET", f"{prefix}usage:dropped", *self._fields)]
         for name in self._fields:
-            kept = _kept[name].minutes if name in _kept else {}
+            kept = _kept.get(name)
             for number in range(running, running - MOST, -1):
-                if number not in kept:
+                if kept is None or number not in kept.minutes:
                     self._lacking.append((name, number))
-                    most = MOST_RECENT if running - number < RECENT else MOST_OLDER
+                    most = MOST_CLIENTS if running - number <= RECENT else OLDER_CLIENTS
                     base = minute_base(prefix, number)
                     asked += [
                         ("ZREVRANGE", f"{base}{kind}:{name}", 0, most - 1, "WITHSCORES")
@@ -144,7 +145,7 @@ class Reading:
         if not self._fields:
             return
         dropped, *sets = replies
-        self.dropped = any(dropped)
+        self.dropped = sum(map(int, filter(None, dropped)))
         fresh: dict[str, dict[int, Sets]] = {name: {} for name in self._fields}
         for place, (name, number) in enumerate(self._lacking):
             fresh[name][number] = _sets(sets[3 * place : 3 * place + 3])
@@ -154,10 +155,12 @@ class Reading:
     def _found(self, name: str, fresh: dict[int, Sets]) -> Found:
         rate, last = field_rule(name).rate, self._running - CLOSED_AFTER
         kept = _kept.get(name)
-        if kept is None or kept.running != self._running:
+        # Another thread may have taken it away since the question was put.
+        lacking = kept is None or any(n <= last and n not in kept.minutes for n in fresh)
+        if kept is None or lacking or kept.running != self._running:
             known = {**(kept.minutes if kept else {}), **fresh}
             closed = {
-                number: _bounded(sets) if self._running - number >= RECENT else sets
+                number: _bounded(sets) if self._running - number > RECENT else sets
                 for number, sets in known.items()
                 if self._running - MOST < number <= last
             }
@@ -203,11 +206,11 @@ def _sets(replies: Sequence[Sequence[bytes]]) -> Sets:
 
 
 def _bounded(sets: Sets) -> Sets:
-    return Sets(*map(_greatest, sets)) if max(map(len, sets)) > MOST_OLDER else sets
+    return Sets(*map(_greatest, sets)) if max(map(len, sets)) > OLDER_CLIENTS else sets
 
 
 def _greatest(scores: Mapping[bytes, int]) -> dict[bytes, int]:
-    return dict(nlargest(MOST_OLDER, scores.items(), key=lambda item: item[1]))
+    return dict(nlargest(OLDER_CLIENTS, scores.items(), key=lambda item: item[1]))
 
 
 def _forget(*, setting: str, **_: object) -> None:
