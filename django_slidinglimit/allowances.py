@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.auth.models import AnonymousUser
 from django.http import QueryDict
-from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext_lazy as _
 
 from . import connections, inventory, keeper
@@ -179,7 +178,6 @@ def _caller(request: Any, method: str) -> HttpRequest:
         _force_auth_user=user,
         _force_auth_token=getattr(request, "auth", None),
         _body=b"",
-        _files=MultiValueDict(),
     )
     caller.POST = QueryDict()
     return caller
@@ -195,7 +193,7 @@ def _in_scope(place: Place, caller: HttpRequest, current: RuleSet) -> Iterator[_
 
 def _reached(rule: StoredRule) -> Iterator[Source]:
     """What heeds a rule of a path."""
-    if rule.path is not None and not rule.rule.observe:
+    if rule.path is not None:
         yield from (s for s in inventory.reached_by(rule.path) if rule.covers(s.method))
 
 

@@ -36,7 +36,7 @@ class Visitors(AnonRateThrottle):
 
 
 class Scoped(ScopedRateThrottle):
-    THROTTLE_RATES = {"files": "30/min", "files.write": "2/min"}  # noqa: RUF012
+    THROTTLE_RATES = {"files": "30/min", "files.write": "2/min", "notes": "4/min", "tags": "3/min"}  # noqa: RUF012
 
 
 class Files(ViewSet):
@@ -54,6 +54,29 @@ class Files(ViewSet):
         return Response([])
 
     create = list  # noqa: A003
+
+
+class Notes(Files):
+    throttle_classes = (Scoped,)
+    throttle_scope = "notes"
+
+
+class Tags(Notes):
+    throttle_scope = "tags"
+
+
+class PerName(UserRateThrottle):
+    """Counts by what stands in the body."""
+
+    scope = "name"
+    rate = "9/min"
+
+    def get_cache_key(self, request: Any, view: Any) -> str | None:
+        return request.data.get("username")  # type: ignore[no-any-return]
+
+
+class Names(Files):
+    throttle_classes = (PerName,)
 
 
 class PerBranch(UserRateThrottle):
@@ -96,6 +119,11 @@ def plan(request: HttpRequest) -> HttpResponse:
     return HttpResponse("fine")
 
 
+def sent(group: str, request: HttpRequest) -> str:
+    return request.body.decode()
+
+
+@ratelimit("sent", key=sent, rate="10/min")
 @ratelimit("export", key="ip", rate="10/min")
 def export(request: HttpRequest) -> HttpResponse:
     return HttpResponse("fine")
@@ -119,6 +147,9 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 router = SimpleRouter()
 router.register("files", Files, basename="files")
 router.register("folders", Files, basename="folders")
+router.register("notes", Notes, basename="notes")
+router.register("tags", Tags, basename="tags")
+router.register("names", Names, basename="names")
 
 urlpatterns = [
     path("limits/", include("django_slidinglimit.urls")),

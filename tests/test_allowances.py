@@ -19,6 +19,7 @@ from django.utils import timezone
 from rest_framework.authtoken.models import Token
 
 from django_slidinglimit import allowances, inventory
+from django_slidinglimit.api import OwnLimits
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.models import Override, Rule
 
@@ -82,8 +83,10 @@ def test_a_visitor_is_told_of_every_limit_on_its_address(client: Client) -> None
         "files": (30, 60),
         "files.write": (2, 60),
         "forms": (8, 60),
+        "notes": (4, 60),
         "plan": (4, 60),
         "report": (3, 60),
+        "tags": (3, 60),
     }
     assert {limit["counted_by"] for limit in found.values()} == {"ip"}
 
@@ -181,10 +184,25 @@ def test_a_header_is_an_identity_and_its_absence_none(client: Client) -> None:
     assert "secret" not in client.get(JSON, HTTP_X_API_KEY="a long and secret key").text
 
 
-@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "application/json"])
-def test_a_form_sent_along_speaks_for_nobody(client: Client, kind: str) -> None:
-    found = client.generic("GET", JSON, "username=bob", content_type=kind).json()["limits"]
-    assert "login" not in [limit["name"] for limit in found]
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/x-www-form-urlencoded", "username=bob"),
+        ("application/json", '{"username": "bob"}'),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_what_is_sent_along_speaks_for_nobody(
+    method: str, kind: str, body: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    by_body = {"login", "name", "sent"}
+    request = RequestFactory().generic(method, "/", body, content_type=kind)
+    assert not request.POST or request.POST["username"] == "bob"
+    assert {limit.name for limit in allowances.of(request).limits} & by_body == set()
+    unread = RequestFactory().generic(method, "/", body, content_type=kind)
+    assert {limit.name for limit in allowances.of(unread).limits} & by_body == set()
+    assert unread.body == body.encode()
+    assert "ParseError" not in caplog.text
 
 
 def test_without_an_address_there_is_nothing_to_tell(client: Client) -> None:
@@ -246,13 +264,14 @@ def test_rules_of_paths_are_told_where_a_view_heeds_them(client: Client) -> None
         "converter": "api/<slug:what>/",
         "elsewhere": "/report/*",
         "another": "/api/file/",
+        "below": "/api/files/5*",
         "no view": "report",
     }.items():
         Rule.objects.create(name=name, path=path, rate="9/min")
     response = client.get("/api/files/")
     found = told(client)
     assert found.keys() >= {"beginning", "whole", "view", "converter"}
-    assert found.keys() & {"elsewhere", "another", "no view"} == set()
+    assert found.keys() & {"elsewhere", "another", "below", "no view"} == set()
     assert '"whole";r=8' in response["RateLimit"]
     assert figures(found["whole"]) == (9, 1, 8)
     assert figures(found["beginning"]) == (9, 0, 9)  # a narrower one took its place there
@@ -377,8 +396,16 @@ def test_views_alike_are_asked_once() -> None:
     found = [each for each in names() if each.startswith("the throttles")]
     assert found == [
         "the throttles of tests.own_limits_site.Files.create,list",
+        "the throttles of tests.own_limits_site.Notes.create,list",
+        "the throttles of tests.own_limits_site.Tags.create,list",
+        "the throttles of tests.own_limits_site.Names.create,list",
         "the throttles of tests.own_limits_site.Branches.list",
     ]
+
+
+def test_throttles_for_all_views_do_not_count_who_asks() -> None:
+    """REST framework reads the setting as it is imported, for classes that say nothing."""
+    assert vars(OwnLimits)["throttle_classes"] == ()
 
 
 def test_at_most_so_many_are_told_and_how_many_are_not(client: Client) -> None:
@@ -386,7 +413,7 @@ def test_at_most_so_many_are_told_and_how_many_are_not(client: Client) -> None:
     Rule.objects.bulk_create([Rule(name=f"{n}", scope="report", rate="5/min") for n in range(more)])
     found = client.get(JSON).json()
     assert len(found["limits"]) == allowances.MOST
-    assert found["left_out"] == 7 + 5  # the site has seven others
+    assert found["left_out"] == 9 + 5  # the site has nine others
 
 
 # When something is amiss
