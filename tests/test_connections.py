@@ -140,7 +140,7 @@ def test_the_pool_is_our_own_and_the_caches_keep_theirs(redis_server: EmbeddedSe
     with using(f"{redis_server.url}&client_name=apart", {"SOCKET_TIMEOUT": 7}):
         ask()
         theirs = caches["limits"].client.get_client().connection_pool  # type: ignore[attr-defined]
-        ours = connections.redis_store().wire._pool
+        ours = connections.redis_store().wire.pool
         assert ours is not theirs
         assert theirs.connection_kwargs["socket_timeout"] == 7
         caches["limits"].set("key", "value")

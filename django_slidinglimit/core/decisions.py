@@ -125,10 +125,13 @@ class Decision:
         answers: one for each hit.
         time_ms: the store's clock when it decided, in milliseconds since 1970 UTC; None where no
             store was asked or none answered.
+        in_parts: whether parts of it were decided one after the other, so that it may refuse for
+            what another decision gives back in a moment.
     """
 
     answers: tuple[Answer, ...] = ()
     time_ms: int | None = None
+    in_parts: bool = False
 
     @property
     def allowed(self) -> bool:

@@ -1,6 +1,6 @@
 """Connections to Redis or Valkey: a pool of our own, which waits no longer than it may.
 
-Only this module and wire.py import redis.
+Only this module, wire.py and cluster.py import redis.
 """
 
 from __future__ import annotations
@@ -50,6 +50,18 @@ def own_pool(source: redis.ConnectionPool) -> redis.ConnectionPool:
         source.service_name, _Sentinels(manager), is_master=True, **settings
     )
     return own
+
+
+def pool_of_node(source: redis.ConnectionPool, host: str, port: int) -> redis.ConnectionPool:
+    """A pool to another node of a cluster, whose nodes are asked alike.
+
+    Args:
+        source: a pool of `own_pool` to one of its nodes.
+        host, port: the other's address.
+    """
+    settings = {k: v for k, v in source.connection_kwargs.items() if k not in _POOL_INTERNALS}
+    settings |= {"host": host, "port": port, "connection_class": source.connection_class}
+    return redis.ConnectionPool(max_connections=source.max_connections, **settings)
 
 
 # What pools put among their connections' arguments for themselves.

@@ -66,7 +66,7 @@ class RedisStore(Store):
         keys: list[bytes] = []
         fields: list[bytes] = []
         for counter in counters:
-            even, odd, field = self._place(counter)
+            even, odd, field = self.place(counter)
             keys += [even, odd]
             fields.append(field)
         reply = self.wire.script(RESET, keys, fields)
@@ -79,7 +79,7 @@ class RedisStore(Store):
         keys: list[bytes] = []
         args: list[bytes] = []
         for counter, number, count in held:
-            *buckets, field = self._place(counter)
+            *buckets, field = self.place(counter)
             keys.append(buckets[number % 2])
             args += [field, *(b"%d" % n for n in (number, counter.window_ms, count))]
         if keys:
@@ -92,7 +92,7 @@ class RedisStore(Store):
         args: list[bytes] = []
         for counter, cost in decision.charges.items():
             number = decision.time_ms // counter.window_ms
-            *buckets, field = self._place(counter)
+            *buckets, field = self.place(counter)
             keys.append(buckets[number % 2])
             args += [field, b"%d" % number, b"%d" % cost]
         if keys:
@@ -109,7 +109,7 @@ class RedisStore(Store):
             counter = hit.counter
             if counter not in indices:
                 indices[counter] = len(indices) + 1
-                even, odd, field = self._place(counter)
+                even, odd, field = self.place(counter)
                 keys += (even, odd)
                 args += (field, b"%d" % counter.window_ms)
         for hit, cost in zip(hits, costs, strict=True):
@@ -123,7 +123,7 @@ class RedisStore(Store):
             )
         return _read(self.wire.script(TAKE, keys, args), indices)
 
-    def _place(self, counter: Counter) -> tuple[bytes, bytes, bytes]:
+    def place(self, counter: Counter) -> tuple[bytes, bytes, bytes]:
         """The counter's keys for even and odd windows, and its field in both."""
         field = self._field(counter.client)
         bucket = int.from_bytes(field) % self._buckets

@@ -11,7 +11,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    ClusterCrossSlotError,
+    MovedError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 
 from .pool import own_pool, patience
 from .stores import StoreBusyError, StoreError
@@ -28,6 +36,22 @@ LONGEST_QUEUE = 20
 # For how many seconds a connection is kept from the pool, which may have something to do with it:
 # sign in anew, or leave a master that is none any more.
 LONGEST_AWAY = 1.0
+
+
+# How a node of a cluster says that it has not executed a command.
+REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterCrossSlotError)
+
+
+class ElsewhereError(StoreError):
+    """The server is a node of a cluster, and did nothing: another is to be asked, or it later.
+
+    Args:
+        reply: what it answered.
+    """
+
+    def __init__(self, reply: Exception) -> None:
+        super().__init__(f"{type(reply).__name__}: {reply}")
+        self.reply = reply
 
 
 class Script:
@@ -65,8 +89,8 @@ class Wire:
     """
 
     def __init__(self, pool: redis.ConnectionPool, timeout: float = 0.1) -> None:
-        self._pool = pool
-        self._timeout = timeout
+        self.pool = pool
+        self.timeout = timeout
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         # Connections between two exchanges, each with the time until when it is kept here. To give
         # one back and have the pool look it up costs half as much as a whole exchange.
@@ -82,14 +106,31 @@ class Wire:
         """A wire to the server at a redis://, rediss:// or unix:// address."""
         return cls(own_pool(redis.ConnectionPool.from_url(url)), timeout)
 
-    def script(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        """Run a script, and load it where the server does not know it (yet, or any more)."""
+    @property
+    def host(self) -> str:
+        """Where the server is."""
+        return str(self.pool.connection_kwargs.get("host", "localhost"))
+
+    def script(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[bytes], *, asking: bool = False
+    ) -> Any:
+        """Run a script, and load it where the server does not know it (yet, or any more).
+
+        Args:
+            script: the script.
+            keys, args: what it is called with.
+            asking: tell a node of a cluster that a slot's keys are on their way to it.
+        """
 
         def talk(connection: Any) -> Any:
+            if asking:
+                _ask(connection)
             connection.send_packed_command((script.call(keys, args),))
             try:
                 return connection.read_response()
             except NoScriptError:  # answered before anything ran, so sending again is safe
+                if asking:
+                    _ask(connection)
                 connection.send_command("EVAL", script.source, len(keys), *keys, *args)
                 return connection.read_response()
 
@@ -99,13 +140,7 @@ class Wire:
         """Run plain commands in one round trip; raises if any of them failed."""
 
         def talk(connection: Any) -> list[Any]:
-            connection.send_packed_command(connection.pack_commands(commands))
-            replies: list[Any] = []
-            for _ in commands:
-                try:
-                    replies.append(connection.read_response())
-                except ResponseError as error:  # the other replies still wait to be read
-                    replies.append(error)
+            replies = _replies(connection, commands)
             for reply in replies:
                 if isinstance(reply, ResponseError):
                     raise reply
@@ -113,30 +148,36 @@ class Wire:
 
         return self._exchange(talk)
 
+    def replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """As `run`, but with the errors of commands in place of their replies."""
+        return self._exchange(lambda connection: _replies(connection, commands))
+
     def _exchange(self, talk: Callable[[Any], T]) -> T:
         self._wait_for_turn()
         begun = time.monotonic()
-        patience.left = self._timeout
+        patience.left = self.timeout
         try:
             connection, until = self._connection(begun)
             try:
                 answer = talk(connection)
             except BaseException:  # a reply may still come, or the master has moved
                 connection.disconnect()
-                self._pool.release(connection)
+                self.pool.release(connection)
                 raise
             self._idle.append((connection, until))
             self._served += 1
             return answer
+        except REDIRECTIONS as exc:
+            raise ElsewhereError(exc) from exc
         except Exception as exc:
             # Any failure of the wire is the store's: sockets, TLS, Sentinel, a credential provider.
             # Save that it was asked so late that most of the time went by in this process.
-            busy = time.monotonic() - begun >= 2 * self._timeout
+            busy = time.monotonic() - begun >= 2 * self.timeout
             kind = StoreBusyError if busy else StoreError
             self._failed += 1
             if not busy:  # what befell this connection may have befallen all that lie idle
                 self._release_idle()
-                self._pool.disconnect(inuse_connections=False)
+                self.pool.disconnect(inuse_connections=False)
             raise kind(f"{type(exc).__name__}: {exc}") from exc
         finally:
             self._free.release()
@@ -147,20 +188,20 @@ class Wire:
             try:
                 connection, until = self._idle.pop()
             except IndexError:  # all are in use
-                return self._pool.get_connection(), now + LONGEST_AWAY
+                return self.pool.get_connection(), now + LONGEST_AWAY
             if now < until and _is_fit(connection):
                 return connection, until
-            self._pool.release(connection)
+            self.pool.release(connection)
         # With all of them, the pool replaces those that are dead or lead to an old master.
         self._release_idle()
-        return self._pool.get_connection(), now + LONGEST_AWAY
+        return self.pool.get_connection(), now + LONGEST_AWAY
 
     def _release_idle(self) -> None:
         if self._pid != os.getpid():  # the parent's, which the pool does not know here
             self._idle, self._pid = [], os.getpid()
         with suppress(IndexError):
             while True:
-                self._pool.release(self._idle.pop()[0])
+                self.pool.release(self._idle.pop()[0])
 
     def _wait_for_turn(self) -> None:
         """Wait for one of the connections, as long as others are served and none fails.
@@ -173,8 +214,8 @@ class Wire:
         failed, begun = self._failed, time.monotonic()
         while True:
             served = self._served
-            got_it = self._free.acquire(timeout=self._timeout)
-            late = time.monotonic() - begun >= LONGEST_QUEUE * self._timeout
+            got_it = self._free.acquire(timeout=self.timeout)
+            late = time.monotonic() - begun >= LONGEST_QUEUE * self.timeout
             if got_it and self._failed == failed:
                 return
             if got_it:
@@ -189,3 +230,19 @@ def _is_fit(connection: Any) -> bool:
         return not connection.can_read()
     except (OSError, RedisError):
         return False
+
+
+def _replies(connection: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    connection.send_packed_command(connection.pack_commands(commands))
+    replies: list[Any] = []
+    for _ in commands:
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:  # the other replies still wait to be read
+            replies.append(error)
+    return replies
+
+
+def _ask(connection: Any) -> None:
+    connection.send_command("ASKING")
+    connection.read_response()
