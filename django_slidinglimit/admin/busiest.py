@@ -67,7 +67,7 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
     context["states"] = [(s.value, state_label(s)) for s in State if s not in never]
     may = ("change_rule", "add_override", "change_override")
     context["may_act"] = any(request.user.has_perm(f"{pages.opts.app_label}.{p}") for p in may)
-    return pages.page(request, "rule", context)
+    return pages.page(request, "busiest", context)
 
 
 def _name(key: str) -> str:
