@@ -17,8 +17,9 @@ from django.db import connection
 from pytest_django import DjangoDbBlocker
 from redis import Redis
 
-from django_slidinglimit.admin import people
-from django_slidinglimit.usage import listed, minutes, recorder, sets
+from django_slidinglimit.admin import overriding, people
+from django_slidinglimit import connections
+from django_slidinglimit.usage import listed, minutes, recorder, sets, trace
 from example_project.server import (
     EmbeddedServer,
     ServerError,
@@ -97,6 +98,9 @@ def empty_redis(redis_client: Redis) -> None:
     listed.forget()
     sets.forget()
     people.forget()
+    overriding.forget()
+    trace.forget()
+    connections.store().forget_refusals()
     redis_client.flushall()
 
 

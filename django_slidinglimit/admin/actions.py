@@ -138,7 +138,8 @@ def _reset(asked: Asked) -> HttpResponse:
         if asked.rule:
             rules = [asked.rule]
         else:
-            rules = [standing.rule for _usage, standing in clients_usage.of_client(asked.client)]
+            found = clients_usage.of_client(asked.client).rules
+            rules = [under.standing.rule for under in found]
         held = interventions.reset([Hit(rule, asked.client) for rule in rules])
     except StoreError as error:
         told = _("Redis does not answer, so %(client)s is not known to be reset: %(error)s")

@@ -27,14 +27,11 @@ from .states import shown_time, state_of
 from .targets import OverrideForm, Target, in_words, target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from django.contrib.admin.views.main import ChangeList
     from django.db.models import Field, QuerySet
     from django.http import HttpRequest
 
     from django_slidinglimit.models import ToldQuerySet
-    from django_slidinglimit.overrides import Override as Compiled
 
     SimpleListFilter = admin.SimpleListFilter
 else:
@@ -277,13 +274,6 @@ class OverrideAdmin(HistoryAdmin):
         super().save_model(request, obj, form, change)
         for told in _doubts(obj):
             self.message_user(request, told, messages.WARNING)
-
-
-def overrides_by_key(found: Iterable[Compiled | None]) -> dict[int, Override]:
-    """The rows of compiled overrides, by their keys."""
-    keys = {override.pk for override in found if override is not None}
-    rows = Override.objects.using(database()).filter(pk__in=keys)
-    return {row.pk: row for row in rows.select_related("rule", "group")}
 
 
 def _known_kinds() -> list[str]:

@@ -1,79 +1,104 @@
-"""What is known of one client: how it stands with each rule that it is under."""
+"""What is known of one client: how it stands with each rule that it is under, and its last hour."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from django_slidinglimit import connections, keeper
+from django_slidinglimit import keeper
 from django_slidinglimit.clients import BUILT_IN, PREFIXES
 
-from . import minutes
-from .layout import client_member, minute_base
-from .rules import MINUTES, RuleUsage, asked_in, stored_rules
-from .standings import ask, standings
+from . import trace
+from .minutes import MOST
+from .rules import RuleUsage, asked_in, stored_rules
+from .standings import TRIP, ask, standings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_slidinglimit.core.decisions import Client, Counter, Hit
     from django_slidinglimit.overrides import Override
 
+    from .minutes import Trip
     from .standings import Standing
 
 
-def of_client(client: Client) -> list[tuple[RuleUsage, Standing]]:
-    """The rules that a client is under: those that counted it lately or hold a count for it.
+@dataclass(frozen=True, slots=True)
+class UnderRule:
+    """One rule that the client is under.
 
-    And those that have an override of their own for it, which may keep them from counting.
+    Args:
+        usage: the rule and its last hour.
+        standing: how the client stands with it now.
+        within, over: what it asked within the limit and over it, by the minute, oldest first.
+        since_ms: when it began to be refused, without a minute in between, in milliseconds since
+            1970; None where it is not.
+    """
+
+    usage: RuleUsage
+    standing: Standing
+    within: list[int]
+    over: list[int]
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientUsage:
+    """One client.
+
+    Args:
+        trip: what was read of the last hour.
+        rules: those that it asked in the last hour, or that hold a count for it, or have an
+            override of their own for it, which may keep them from counting.
+        others: clients that were seen in one request with it, such as the user of an address.
+    """
+
+    trip: Trip
+    rules: list[UnderRule]
+    others: list[Client]
+
+
+def of_client(client: Client) -> ClientUsage:
+    """Everything about one client, in two round trips; three if this process is new to its rules.
 
     Raises:
         StoreError: the server does not answer.
     """
-    trip = minutes.read(MINUTES)
-    minute = trip.minutes[0].number
-    known = asked_in(trip.minutes)
+    found = trace.read(client)
+    minutes = found.trip.minutes
+    known = asked_in(minutes)
     for stored in stored_rules().values():
-        known.setdefault(stored.rule.id, RuleUsage(stored.rule, stored, MINUTES))
-    seen = _seen(minute, client, [f for usage in known.values() for f in usage.fields])
+        known.setdefault(stored.rule.id, RuleUsage(stored.rule, stored, MOST))
     overrides = keeper.current().overrides
     asked: dict[Counter, _Candidate] = {}
+    fields: dict[Counter, list[str]] = {}
     for usage in known.values():
         # Of several rates of one place, which share a counter, the one last applied to the client.
-        age = min((seen[f] for f in usage.fields if f in seen), default=MINUTES)
         hit, override = ask(usage.rule, client, overrides)
         by_override = override is not None and override.rate == usage.rule.rate
-        candidate = _Candidate(by_override and usage.stored is None, age, usage, hit, override)
+        candidate = _Candidate(
+            by_override and usage.stored is None, found.age(usage.fields), usage, hit, override
+        )
         asked[hit.counter] = min(asked.get(hit.counter, candidate), candidate, key=lambda c: c[:2])
-    found = standings([(c.hit, c.override) for c in asked.values()])
-    return [
-        (candidate.usage, standing)
-        for candidate, standing in zip(asked.values(), found, strict=True)
-        if candidate.age < MINUTES
+        fields.setdefault(hit.counter, []).extend(usage.fields)
+    # Those that it asked, then those that may still hold a count of before, in one trip.
+    chosen = sorted(asked.values(), key=lambda c: (c.age, -_is_excepted(c, client)))[:TRIP]
+    rules = [
+        UnderRule(candidate.usage, standing, *found.history(names), found.since(names))
+        for candidate, standing in zip(
+            chosen, standings([(c.hit, c.override) for c in chosen]), strict=True
+        )
+        for names in (fields[candidate.hit.counter],)
+        if candidate.age < MOST
         or standing.reading.previous
         or standing.reading.current
         or _is_excepted(candidate, client)
     ]
+    rules.sort(key=lambda found: found.usage.rule.name)
+    return ClientUsage(found.trip, rules, found.others())
 
 
 def override_everywhere(client: Client) -> Override | None:
     """The override that holds for a client under every rule that has none of its own for it."""
     return keeper.current().overrides.winner("", client)
-
-
-def _seen(minute: int, client: Client, fields: Sequence[str]) -> dict[str, int]:
-    """The rules' fields under which a client was recorded, and how many minutes ago."""
-    store, member = connections.pages(), client_member(client)
-    asked = [
-        (name, age, f"{base}top:{name}")
-        for name in fields
-        for age, base in enumerate(minute_base(store.prefix, minute - a) for a in range(MINUTES))
-    ]
-    scores = store.run([("ZSCORE", key, member) for *_, key in asked])
-    seen: dict[str, int] = {}
-    for (name, age, _), score in zip(asked, scores, strict=True):
-        if score is not None:
-            seen.setdefault(name, age)
-    return seen
 
 
 class _Candidate(NamedTuple):

@@ -66,7 +66,7 @@ async function refresh() {
     if ((!response.ok && response.status !== 304) || !time) throw new Error(response.status);
     const text = await response.text();
     if (!running()) return;
-    ahead = time - performance.now();
+    words.ahead = ahead = time - performance.now();
     if (response.status !== 304) etag = show(text) ? "" : response.headers.get("ETag");
     updated = performance.now();
     const ping = /redis;dur=([\d.]+)/.exec(response.headers.get("Server-Timing"));
@@ -217,6 +217,7 @@ page.addEventListener("sl:due", () => {
   if (state === "live") refresh();
 });
 setInterval(() => document.hidden || tell(), 1000);
+words.ahead = ahead; // for what moves by time
 part("controls").hidden = false;
 page.dataset.slState = state;
 tell();
