@@ -1,12 +1,35 @@
-"""Traffic of the last hour, written by a recorder as if it had been decided then."""
+"""Decisions as a store makes them, and traffic of the last hour as if it had been decided then."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
 from django_slidinglimit import connections
-from django_slidinglimit.core.decisions import Client, Hit, Rule
+from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.stores import charges, decide
 from django_slidinglimit.core.window import Reading
 from django_slidinglimit.usage.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def recorder() -> Iterator[Recorder]:
+    """A recorder of the test's own, which writes only when it is told to."""
+    own = Recorder()
+    with patch("django_slidinglimit.usage.recorder.FLUSH_SECONDS", 60.0):
+        yield own
+    own.stop()
+
+
+def decided(client: Client, used: int, *rules: Rule, now: int, cost: int = 1) -> Decision:
+    """What a store decides on a request of a client that has used so much."""
+    hits = [Hit(rule, client, cost) for rule in rules]
+    readings = {hit.counter: Reading(0, used, 0) for hit in hits}
+    return decide(hits, readings, charges(hits, readings), now)
 
 
 def minute_now() -> int:
@@ -28,13 +51,10 @@ def record(
         used: what the counter holds before; each admitted request adds to it.
         cost: what a request uses.
     """
-    recorder = Recorder()
     now = (minute_now() - ago) * 60_000
-    for _ in range(times):
-        hit = Hit(rule, client, cost)
-        readings = {hit.counter: Reading(0, used, 0)}
-        charged = charges([hit], readings)
-        used += charged.get(hit.counter, 0)
-        recorder.record(decide([hit], readings, charged, now))
-    recorder.flush()
-    recorder.stop()
+    with recorder() as own:
+        for _ in range(times):
+            decision = decided(client, used, rule, now=now, cost=cost)
+            used += sum(decision.charges.values())
+            own.record(decision)
+        own.flush()

@@ -18,8 +18,7 @@ from django_slidinglimit import connections, limiter, places
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.core.stores import StoreError, charges, decide
-from django_slidinglimit.core.window import Reading
+from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.usage import recorder, tally
 from django_slidinglimit.usage.layout import (
     client_member,
@@ -36,7 +35,9 @@ from django_slidinglimit.usage.tally import (
 )
 from example_project.server import EmbeddedServer
 
+from . import recorded
 from .core.examples import thorough
+from .recorded import decided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +61,7 @@ def user(number: int) -> Client:
 
 def seen(client: Client, used: int = 0, *rules: Rule, now: int = NOW, cost: int = 1) -> Decision:
     """What a store decides on a request of a client that has used so much."""
-    hits = [Hit(rule, client, cost) for rule in rules or (RULE,)]
-    readings = {hit.counter: Reading(0, used, 0) for hit in hits}
-    return decide(hits, readings, charges(hits, readings), now)
+    return decided(client, used, *(rules or (RULE,)), now=now, cost=cost)
 
 
 @pytest.fixture
@@ -72,12 +71,9 @@ def patience(settings: Settings) -> None:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
-    """A recorder of the test's own, which writes only when it is told to."""
-    monkeypatch.setattr("django_slidinglimit.usage.recorder.FLUSH_SECONDS", 60.0)
-    own = Recorder()
-    yield own
-    own.stop()
+def told() -> Iterator[Recorder]:
+    with recorded.recorder() as own:
+        yield own
 
 
 def kept(told: Recorder) -> dict[Client, int]:
@@ -92,7 +88,7 @@ def tallied(told: Recorder) -> list[tally.Counts]:
 
 def counts(redis: Redis, minute: int = MINUTE, prefix: str = "sl:") -> dict[str, int]:
     """What stands in Redis, zeros left out."""
-    stored: dict[Any, Any] = redis.hgetall(f"{prefix}usage:{minute}:counts")
+    stored: dict[Any, Any] = redis.hgetall(f"{prefix}usage:{{{minute}}}:counts")
     return {field.decode(): int(n) for field, n in stored.items() if int(n)}
 
 
@@ -102,7 +98,7 @@ def top(redis: Redis, rule: Rule = RULE, minute: int = MINUTE) -> dict[Client, f
 
 def scores(redis: Redis, kind: str, rule: Rule = RULE, minute: int = MINUTE) -> dict[Client, float]:
     """A sorted set of clients."""
-    key = f"sl:usage:{minute}:{kind}:{rule_field(rule)}"
+    key = f"sl:usage:{{{minute}}}:{kind}:{rule_field(rule)}"
     found: Any = redis.zrange(key, 0, -1, withscores=True)
     return {member_client(member): score for member, score in found}
 
@@ -120,7 +116,7 @@ def test_a_decision_counts_for_each_rule(told: Recorder, redis_client: Redis) ->
         f"{rule_field(RULE)}:refused": 1,
         f"{rule_field(OTHER)}:allowed": 2,
     }
-    assert redis_client.hgetall(f"sl:usage:{MINUTE}:rules") == {
+    assert redis_client.hgetall(f"sl:usage:{{{MINUTE}}}:rules") == {
         rule_field(RULE).encode(): b"burst",
         rule_field(OTHER).encode(): b"daily",
     }
@@ -157,7 +153,7 @@ def test_minutes_are_those_of_redis(told: Recorder, redis_client: Redis) -> None
     seconds, _ = redis_client.time()
     key: Any
     (key,) = redis_client.keys("*:counts")
-    assert seconds // 60 - int(key.split(b":")[2]) in (0, 1)
+    assert seconds // 60 - int(key.split(b":")[2].strip(b"{}")) in (0, 1)
 
     for now in (NOW, NOW + 1, NOW + 60_001):
         told.record(seen(user(1), now=now))
@@ -404,7 +400,7 @@ def run(script: str, status: int = 0) -> None:
     assert done.returncode == status
 
 
-def recorded(redis: Redis) -> int:
+def counted(redis: Redis) -> int:
     """All that was counted, in whatever minute."""
     keys = redis.keys("*usage*:counts")
     return sum(int(count) for key in keys for count in redis.hgetall(key).values())
@@ -413,7 +409,7 @@ def recorded(redis: Redis) -> int:
 @pytest.mark.parametrize(("end", "status"), [("pass", 0), ("sys.exit(3)", 3)])
 def test_a_process_that_ends_writes_what_it_has(redis_client: Redis, end: str, status: int) -> None:
     run(f"take(7)\n{end}", status)
-    assert recorded(redis_client) == 7
+    assert counted(redis_client) == 7
 
 
 def test_where_no_thread_is_to_be_had_decisions_go_on(redis_client: Redis) -> None:
@@ -425,7 +421,7 @@ take(3)
 assert "slidinglimit-usage" not in [thread.name for thread in threading.enumerate()]
 """
     run(script)
-    assert recorded(redis_client) == 3
+    assert counted(redis_client) == 3
 
 
 def test_a_forked_child_counts_its_own_and_nothing_twice(redis_client: Redis) -> None:

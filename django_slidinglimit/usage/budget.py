@@ -1,9 +1,10 @@
-"""What usage may take of Redis, and the work once a minute that keeps it within.
+"""What usage may take of Redis.
 
-The setting USAGE_MEMORY is divided: while a minute runs, its rules' clients share an eighth, and
-its counts of distinct clients another. A minute that is over is measured; all of them may take half
-of the setting, and the least recently useful rules' clients are dropped until they do. So there is
-room for the minute that runs and the one before it, which may not be measured yet.
+The setting USAGE_MEMORY is divided. While a minute runs, the clients of its rules share a twelfth,
+and the counts of distinct clients may take as much; usage_rule.lua and the recorder see to that.
+The minutes that are over may take 45 percent together; housekeeping.py sees to that. The rest is
+for the few clients that each rule may always have, and for the minute that is over but not yet
+measured.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ from django_slidinglimit import conf
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_slidinglimit.core.stores import Store
-
 # Clients of a rule: in the running minute and the last five, in older ones, and always.
 MOST_CLIENTS = 1000
 OLDER_CLIENTS = 100
 FEW_CLIENTS = 10
 RECENT = 5
-# Of all rules together, in a minute; fewer where there is little memory.
+# In a minute, of all rules together; fewer where there is little memory.
 MOST_RULES = 1000
 MOST_LIMITED = 1000
 MOST_LINKS = 500
@@ -39,40 +38,42 @@ class Budget(NamedTuple):
 
     @classmethod
     def current(cls) -> Budget:
+        """As the settings are now."""
         settled = conf.current()
         return cls(settled.USAGE_KEEP, settled.USAGE_MEMORY)
 
     @property
-    def room(self) -> int:
-        """Bytes for the clients of a running minute."""
-        return self.memory // 8
+    def minutes(self) -> int:
+        """How many minutes are kept."""
+        return -(-self.keep // 60)
+
+    @property
+    def over(self) -> int:
+        """Bytes for the minutes that are over."""
+        return self.memory * 45 // 100
 
     @property
     def rules(self) -> int:
-        return min(MOST_RULES, self.memory >> 14)
+        """How many rules a minute may have."""
+        return min(MOST_RULES, self.memory >> 16)
 
     @property
     def limited(self) -> int:
+        """How many limited clients a minute may have."""
         return min(MOST_LIMITED, self.memory >> 14)
 
     @property
     def links(self) -> int:
-        return min(MOST_LINKS, self.memory >> 15)
+        """How many members the links of a minute may have."""
+        return min(MOST_LINKS, self.memory >> 14)
 
-    def bounds(self, members: Sequence[str]) -> tuple[int, ...]:
-        """The bounds of a rule's clients in a minute, as usage_rule.lua wants them."""
+    def clients(self, members: Sequence[str]) -> tuple[int, ...]:
+        """The bounds of a rule's clients in a running minute, as usage_rule.lua wants them."""
         size = MEMBER
         if members:
             size += sum(map(len, members)) // len(members)
-        return (self.keep, self.rules, MOST_CLIENTS, FEW_CLIENTS, self.room, size)
+        return (self.rules, MOST_CLIENTS, FEW_CLIENTS, self.memory // 12, size)
 
-    def counts_clients(self, rules: int) -> bool:
+    def may_count_clients(self, rules: int) -> bool:
         """Whether there is room to count the distinct clients of so many rules."""
-        return rules * HYPERLOGLOG <= self.room
-
-
-class Housekeeper:
-    """Does the work of a minute, if no other process does."""
-
-    def work(self, store: Store, now_ms: int) -> None:
-        """..."""
+        return rules * HYPERLOGLOG <= self.memory // 12

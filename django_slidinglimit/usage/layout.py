@@ -1,7 +1,8 @@
 """How usage stands in Redis: the names of keys, and what stands for rules and clients there.
 
-All keys begin with `<prefix>usage:`. Those of a minute, `<minute>:` (minutes since 1970 by Redis
-TIME), expire after an hour, or as the setting USAGE_KEEP says:
+All keys begin with `<prefix>usage:`. Those of a minute, `{<minute>}:` (minutes since 1970 by Redis
+TIME), expire after an hour, or as the setting USAGE_KEEP says. The braces put them in one slot of a
+cluster, so that a script may write several:
 
 | key | kind | what |
 |---|---|---|
@@ -67,7 +68,7 @@ def member_client(member: bytes | str) -> Client:
 
 def minute_base(prefix: str, minute: int) -> str:
     """What the keys of a minute begin with."""
-    return f"{prefix}usage:{minute}:"
+    return f"{prefix}usage:{{{minute}}}:"
 
 
 def limited_member(field: str, client: Client) -> str:

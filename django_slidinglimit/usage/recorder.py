@@ -22,12 +22,13 @@ from django_slidinglimit import conf, connections
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.core.wire import Script
 
-from .budget import Budget, Housekeeper
+from .budget import Budget
+from .housekeeping import Housekeeper
 from .layout import client_member, limited_member, link_member, minute_base, rule_field
 from .tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_slidinglimit.core.decisions import Client, Decision
     from django_slidinglimit.core.stores import Store
@@ -141,10 +142,17 @@ class Recorder:
         while not self._stopped.wait(FLUSH_SECONDS):
             self._work()
 
+    def finish(self) -> None:
+        """Write what is left, as the process ends."""
+        self._quietly(self.flush)
+
     def _work(self) -> None:
+        self._quietly(self.flush)
+        self._quietly(lambda: self._housekeeper.work(connections.store().store, self.now_ms))
+
+    def _quietly(self, work: Callable[[], object]) -> None:
         try:
-            self.flush()
-            self._housekeeper.work(connections.store().store, self.now_ms)
+            work()
         except StoreError:
             pass  # a decision will tell of it; the counts of a second are lost
         except Exception:
@@ -184,7 +192,7 @@ class Recorder:
         clients = [(client_member(client), seen) for client, seen in counts.clients.items()]
         sets = [f"{base}{what}:{field}" for what in ("top", "asked", "over")]
         keys = (f"{base}rules", f"{base}counts", f"{base}bytes", *sets)
-        bounds = budget.bounds([member for member, _ in clients])
+        bounds = (budget.keep, *budget.clients([member for member, _ in clients]))
         decisions = (counts.allowed, counts.refused, counts.would)
         members: list[str | int] = []
         for member, seen in clients:
@@ -192,7 +200,7 @@ class Recorder:
         for chunk in _chunks(members, 4) or ((),):
             yield ("EVAL", RULE.source, len(keys), *keys, *bounds, field, name, *decisions, *chunk)
             decisions = (0, 0, 0)
-        if budget.counts_clients(max(self._rules, 1)):
+        if budget.may_count_clients(max(self._rules, 1)):
             seen_by = [member for member, _ in clients]
             seen_by += map(client_member, counts.others)
             for start in range(0, len(seen_by), 5 * CHUNK):
@@ -258,7 +266,7 @@ def _after_response(**_: object) -> None:
 
 
 def _at_exit() -> None:
-    recorder._work()
+    recorder.finish()
 
 
 def _forget(*, setting: str, **_: object) -> None:

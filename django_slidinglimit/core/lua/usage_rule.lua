@@ -30,8 +30,10 @@ for i = 12, #ARGV, 4 do
 end
 
 local room, member = tonumber(ARGV[5]), tonumber(ARGV[6])
-local own = tonumber(redis.call('HGET', KEYS[3], field) or 0)
-local others = tonumber(redis.call('HGET', KEYS[3], 'sum') or 0) - own
+-- Of a minute that is over, housekeeping has written more than a number here.
+local own = tonumber(redis.call('HGET', KEYS[3], field) or '') or 0
+local others = tonumber(redis.call('HGET', KEYS[3], 'sum') or '') or own
+others = others - own
 local share = math.min(room / rules, room - others)
 local most = math.floor(share / (3 * member))
 most = math.min(tonumber(ARGV[3]), math.max(tonumber(ARGV[4]), most))
