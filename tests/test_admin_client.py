@@ -29,7 +29,6 @@ from tests.recorded import record
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from django.http import HttpResponse
     from pytest_django import DjangoAssertNumQueries
 
 pytestmark = pytest.mark.django_db
@@ -85,7 +84,7 @@ def url(action: str) -> str:
 
 def act(
     browser: Browser, action: str, client: Client, rule: Rule | None = None, **data: str
-) -> HttpResponse:
+) -> Any:
     """Press an action's button and, on the page that asks, the next one."""
     target = {"target": rows.target(client, rule), "back": HER_PAGE}
     asked = browser.post(url(action), target)
@@ -449,7 +448,9 @@ def test_only_who_acted_can_undo_and_only_for_a_while(
         response = admin_client.post(UNDO, {"done": given}, follow=True)
         assert "can no longer be undone here" in text_of(response)
     monkeypatch.setattr(undo, "SECONDS", -1)
-    assert "can no longer be undone" in text_of(admin_client.post(UNDO, {"done": signed}, follow=1))
+    assert "can no longer be undone" in text_of(
+        admin_client.post(UNDO, {"done": signed}, follow=True)
+    )
     assert not admitted()
 
 

@@ -346,7 +346,7 @@ def test_a_redis_user_with_the_rights_that_are_told_may_do_all(settings: Setting
         recorder.flush()
         usages = overview.overview()
         assert {usage.rule.name for usage in usages} == {"any", "other", "none"}
-        assert client.of_client(Client("ip", "127.0.0.1"))
+        assert client.of_client(Client("ip", "127.0.0.1")).rules
         assert len(hour.sources(lambda _rule: True)) == 3
         assert hour.seen([usages[0].rule])
         assert hour.clients_over(usages[0].rule) == 0
