@@ -51,7 +51,7 @@ def stored(**fields: Any) -> Rule:
     return compile_rule(row).rule
 
 
-def look(browser: Browser, rule: Rule = LIST, **query: str) -> Any:
+def look(browser: Browser, rule: Rule = LIST, /, **query: str) -> Any:
     key = rule.id if rule.id.startswith("d") else rule_field(rule)
     return browser.get(RULE, {"rule": key, **query})
 
@@ -86,7 +86,7 @@ def test_it_lists_the_rules_clients_with_their_numbers(admin_client: Browser) ->
     ask(LIST, Client("ip", "192.0.2.1"), 3)
     page = text_of(look(admin_client))
     assert "10/h set in code" in page
-    assert "13 admitted, 2 refused in the last hour" in page
+    assert "The last hour: 13 within the limit, 2 over it; at most" in page
     assert "1 to 2 of 2 clients" in page
     assert re.search(r"user 77 limited 10 of 10 0 \d+ (min|h|s).* 10 2 Reset Block…", page)
     assert "ip 192.0.2.1 ok 3 of 10 7 now 3 0 Reset Block…" in page
@@ -100,7 +100,7 @@ def test_it_says_where_a_rule_of_the_database_holds(admin_client: Browser) -> No
     assert f'href="{form}"' in response.content.decode()
     page = text_of(response)
     assert "10/h only observed scope search · POST · counts by user_or_ip Open the rule" in page
-    assert "10 within the limit, 2 over it in the last hour" in page
+    assert "The last hour: 10 within the limit, 2 over it" in page
     assert "Would refuse" in page
     assert "user 77 over, observed 10 of 10" in page
     other = stored(name="Other", scope="", path="/api/*", share=20)

@@ -18,6 +18,7 @@ from django_slidinglimit.usage.server import server
 from django_slidinglimit.usage.standings import State
 
 from .figures import number
+from .hours import Hour
 from .people import named, people
 from .rows import Row, state_label
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from django_slidinglimit.rules import StoredRule
     from django_slidinglimit.usage.busiest import Page
-    from django_slidinglimit.usage.rules import RuleUsage
 
     from .pages import UsagePages
 
@@ -56,7 +56,7 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
             server=server(),
             trip=found.listed.trip,
             place=_place(found.usage.stored),
-            counts=_counts(found.usage),
+            hour=_hour(found),
             caption=_caption(found, wanted),
         )
         context["links"] = _links(request.GET, found)
@@ -136,12 +136,14 @@ def _place(stored: StoredRule | None) -> str:
     return " · ".join(parts)
 
 
-def _counts(usage: RuleUsage) -> str:
-    """The rule's hour in words."""
-    told = _("%(allowed)s admitted, %(over)s refused in the last hour")
-    if usage.rule.observe:
-        told = _("%(allowed)s within the limit, %(over)s over it in the last hour")
-    return told % {"allowed": number(usage.allowed), "over": number(usage.over)}
+def _hour(found: Page) -> Hour:
+    """The rule's decisions."""
+    counts = found.listed.counts
+    return Hour(
+        [each.allowed for each in counts],
+        [each.refused + each.would for each in counts],
+        found.listed.trip.time_ms,
+    )
 
 
 def _caption(found: Page, wanted: Wanted) -> str:
