@@ -113,13 +113,13 @@ def of(request: Any) -> Allowances:
     Raises:
         StoreError: the store does not answer.
     """
-    met = sorted(_met(request), key=lambda each: each.order)
-    told, left_out = met[:MOST], len(met[MOST:])
+    met = _met(request)
+    told = sorted(met[:MOST], key=lambda each: each.order)
     hits = [each.hit for each in told if each.counted]
     answers = iter(connections.store().peek(hits).answers if hits else ())
     return Allowances(
         [_counted(each, next(answers)) if each.counted else _uncounted(each) for each in told],
-        left_out,
+        len(met) - len(told),
     )
 
 
@@ -128,8 +128,8 @@ def again_in() -> int:
     return max(1, seconds(connections.store().retry_in_ms))
 
 
-def _met(request: Any) -> Iterable[_Met]:
-    """The rules, each counter once: of several limits on it the lowest."""
+def _met(request: Any) -> list[_Met]:
+    """The rules, those of paths last, each counter once: of several limits on it the lowest."""
     current = keeper.current()
     callers: dict[str, HttpRequest] = {}
     heeding: dict[Source, list[Place]] = {}  # rules of paths
@@ -150,7 +150,7 @@ def _met(request: Any) -> Iterable[_Met]:
         for source in _reached(rule):
             for place in heeding.get(source, ()):
                 _add(_on_path(rule, place, callers[source.method], current), met)
-    return met.values()
+    return list(met.values())
 
 
 def _add(found: Iterable[_Met], met: dict[Counter, _Met]) -> None:
