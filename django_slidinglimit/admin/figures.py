@@ -38,3 +38,16 @@ def percent_between(found: Range, whole: int) -> str:
     """A range as shares of a whole."""
     low, high = percent(found.low, whole), percent(found.high, whole)
     return low if low == high else _("%(low)s to %(high)s") % {"low": low, "high": high}
+
+
+def shortly(value: float) -> str:
+    """A round number with no more places than it has."""
+    return number_format(value, len(f"{value:g}".partition(".")[2]), force_grouping=True)
+
+
+def a_second(value: float) -> str:
+    """A rate, with as many places as it takes to tell small ones apart."""
+    if 0 < value < 0.01:
+        return _("under %s") % number_format(0.01, 2)
+    places = 0 if value >= 9.95 or not value else 1 if value >= 0.995 else 2
+    return number_format(round(value, places), places, force_grouping=True)

@@ -38,8 +38,6 @@ else:
 
 NAME = "django_slidinglimit_usage"
 TEMPLATES = "admin/django_slidinglimit/usage"
-# Seconds between two refreshes.
-POLL = 2
 
 
 class UsagePages(ModelAdmin):
@@ -92,7 +90,7 @@ class UsagePages(ModelAdmin):
                 **shell,
                 "opts": self.opts,
                 "fragment": fragment,
-                "poll": POLL,
+                "poll": conf.current().USAGE_POLL,
                 "time_ms": time_ms,
                 "page": name,
                 "breadcrumbs_are_a_list": BREADCRUMBS_ARE_A_LIST,

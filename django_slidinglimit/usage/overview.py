@@ -1,108 +1,242 @@
-"""What the overview shows: the rules of the last minutes, each with its busiest clients."""
+"""What the overview shows: the last hour by rule, and who is limited now, in two round trips."""
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_slidinglimit import connections, keeper
 
-from . import minutes
-from .layout import member_client, minute_base
-from .rules import MINUTES, asked_in
-from .standings import ask, standings
+from . import limited, minutes, processes
+from .layout import field_rule, minute_base, rule_field
+from .minutes import MOST
+from .rules import RuleUsage, asked_in, stored_rules
+from .standings import NEAR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from django_slidinglimit.core.decisions import Client
+    from .limited import Limited
+    from .minutes import Minute, Trip
+    from .processes import Process
 
-    from .rules import RuleUsage
-    from .standings import Standing
+    Command = tuple[Any, ...]
 
-# Shown on one page: rules, and the busiest clients of each.
-MOST_RULES = 50
-MOST_CLIENTS = 50
-# Commands of one trip: each stays far below a millisecond.
-TRIP = 100
+# Shown on one page.
+MOST_RULES = 200
+# Fields whose clients near the limit are counted, each in the running minute and the last.
+MOST_FIELDS = 500
 
 
-def overview() -> list[RuleUsage]:
-    """The rules that were asked in the last minutes, each with its busiest clients.
+class Rates(NamedTuple):
+    """What was allowed, refused and would have been refused, a second each."""
+
+    allowed: float
+    refused: float
+    would: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Decisions a second, by the minute, oldest first.
+
+    The last is of the last 60 seconds, in which the minute before the running one has the part that
+    the sliding window gives it, too.
+    """
+
+    allowed: list[float]
+    refused: list[float]
+    would: list[float]
+
+    @property
+    def now(self) -> Rates:
+        return Rates(self.allowed[-1], self.refused[-1], self.would[-1])
+
+    @property
+    def peak(self) -> float:
+        return max(map(sum, zip(self.allowed, self.refused, self.would, strict=True)))
+
+
+class RuleHour(NamedTuple):
+    """A rule in the last hour.
+
+    Args:
+        key: what it is called by, as in `asked_in`.
+        usage: the rule and its decisions in all.
+        series: the same by the minute.
+        clients: how many it had in the last minute of which that is known.
+        dropped: whether its clients are not kept for lack of room.
+    """
+
+    key: str
+    usage: RuleUsage
+    series: Series
+    clients: int
+    dropped: bool
+
+
+class Overview(NamedTuple):
+    """All of it.
+
+    Args:
+        trip: what it was read in.
+        rules: those asked most in the last hour, they first.
+        rules_in_all: how many were asked.
+        total: all rules together; a request counts once for each that it is under.
+        limited: who was refused in the last minute.
+        near: how many clients came near a limit, or to it; None: not known of all rules yet.
+        dropped: how many rules' clients are not kept for lack of room.
+        version: the rule set's; "" until the first change.
+        since_ms: since when a process obeys it, in milliseconds since 1970; None: none does yet.
+        processes: those that are alive.
+    """
+
+    trip: Trip
+    rules: list[RuleHour]
+    rules_in_all: int
+    total: Series
+    limited: Limited
+    near: int | None
+    dropped: int
+    version: str
+    since_ms: int | None
+    processes: list[Process]
+
+    @property
+    def behind(self) -> list[Process]:
+        """The processes that obey another version of the rules than the newest."""
+        return [process for process in self.processes if process.token != self.version]
+
+
+def overview() -> Overview:
+    """Read it.
 
     Raises:
         StoreError: the server does not answer.
     """
-    trip = minutes.read(MINUTES)
-    minute = trip.minutes[0].number
-    found = sorted(asked_in(trip.minutes).values(), key=lambda u: u.rule.name)
-    if len(found) > MOST_RULES:
-        found = sorted(found, key=lambda u: -(u.allowed + u.refused + u.would))[:MOST_RULES]
-    busiest = _busiest(minute, found)
-    overrides = keeper.current().overrides
-    asked = [
-        ask(usage.rule, client, overrides)
-        for usage, clients in zip(found, busiest, strict=True)
-        for client in clients
-    ]
-    standing = iter(standings(asked))
-    for usage, clients in zip(found, busiest, strict=True):
-        usage.clients = sorted(islice(standing, len(clients)), key=_most_used)
-    return _folded(found)
+    asking = _Asking(_fields_to_count())
+    trip = minutes.read(MOST, asking.commands)
+    token, alive, dropped, *rest = trip.replies
+    usages = asked_in(trip.minutes)
+    version = (token or b"").decode(errors="replace")
+    found = processes.seen(alive, trip.time_ms)
+    busiest = sorted(usages.items(), key=lambda item: (-_asked(item[1]), item[1].rule.name))
+    dropped_fields = {field.decode(errors="replace") for field in dropped[::2]}
+    return Overview(
+        trip=trip,
+        rules=[
+            RuleHour(
+                key,
+                usage,
+                _series(trip, usage.fields),
+                _clients(trip.minutes, usage.fields),
+                not dropped_fields.isdisjoint(usage.fields),
+            )
+            for key, usage in busiest[:MOST_RULES]
+        ],
+        rules_in_all=len(busiest),
+        total=_series(trip, None),
+        limited=limited.read(rest[:4], trip.time_ms, usages),
+        near=asking.near(rest[4:], trip.minutes[:2]),
+        dropped=len(dropped_fields),
+        version=version,
+        since_ms=_since(version, found, trip.time_ms),
+        processes=found,
+    )
 
 
-def _busiest(minute: int, found: Sequence[RuleUsage]) -> list[list[Client]]:
-    """The busiest clients of each rule, by what can be left of the count that was last recorded."""
-    prefix = connections.pages().prefix
-    bases = [minute_base(prefix, minute - age) for age in range(MINUTES)]
-    asked = [
-        (usage, age, f"{base}top:{name}")
-        for usage in found
-        for name in usage.fields
-        for age, base in enumerate(bases)
-    ]
-    tops = _run([("ZREVRANGE", k, 0, MOST_CLIENTS - 1, "WITHSCORES") for *_, k in asked])
-    sizes = _run([("ZCARD", key) for *_, key in asked])
-    ranks: dict[int, dict[Client, float]] = {}
-    for (usage, age, _), top, size in zip(asked, tops, sizes, strict=True):
-        usage.active = max(usage.active, size)
-        left = max(0.0, 1 - age * 60_000 / (2 * usage.rule.rate.window_ms))
-        rank = ranks.setdefault(id(usage), {})
-        for member, score in zip(top[::2], top[1::2], strict=True):
-            client = member_client(member)
-            rank[client] = max(rank.get(client, 0.0), float(score) * left)
-    clients = []
-    for usage in found:
-        rank = ranks.get(id(usage), {})
-        usage.active = max(usage.active, len(rank))
-        clients.append(sorted(rank, key=lambda c: -rank[c])[:MOST_CLIENTS])
-    return clients
+class _Asking:
+    """What is asked beside the minutes.
+
+    Of which rules clients near the limit are counted is settled before the trip that tells which
+    were asked: those of the database, and those that this process knows from its last look.
+    """
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._fields = fields
+
+    def commands(self, running: int) -> list[Command]:
+        """What to ask when this minute runs."""
+        prefix = connections.pages().prefix
+        bases = [minute_base(prefix, number) for number in (running, running - 1)]
+        asked: list[Command] = [
+            ("GET", keeper.token_key()),
+            ("HGETALL", processes.key(prefix)),
+            ("HGETALL", f"{prefix}usage:dropped"),
+        ]
+        asked += limited.question(bases)
+        for field in self._fields:
+            least = -(-NEAR * field_rule(field).rate.limit // 100)
+            asked += [("ZCOUNT", f"{base}top:{field}", least, "+inf") for base in bases]
+        return asked
+
+    def near(self, replies: Sequence[int], latest: Iterable[Minute]) -> int | None:
+        """How many clients there are, at least; None if there are rules that were not asked for."""
+        global _asked_last
+        _asked_last = list(dict.fromkeys(f for minute in latest for f in minute.counts))
+        del _asked_last[MOST_FIELDS:]
+        if not set(filter(_is_limit, _asked_last)) <= set(self._fields):
+            return None
+        return sum(map(max, zip(replies[::2], replies[1::2], strict=True)))
 
 
-def _folded(found: Sequence[RuleUsage]) -> list[RuleUsage]:
-    """The rules, with clients of a rule in code that an override counts beside its others."""
-    own = {usage.rule.id: usage for usage in found if not usage.overridden}
-    kept = []
-    for usage in found:
-        same = own.get(usage.rule.id)
-        if same is None or not usage.overridden:
-            kept.append(usage)
-            continue
-        for what in ("allowed", "refused", "would"):
-            setattr(same, what, getattr(same, what) + getattr(usage, what))
-        clients = {standing.client: standing for standing in (*usage.clients, *same.clients)}
-        same.clients = sorted(clients.values(), key=_most_used)[:MOST_CLIENTS]
-        same.active = max(same.active, usage.active, len(clients))
-        same.age = min(same.age, usage.age)
-    return kept
+# The recorder's fields that were asked in the last two minutes, as of the last look.
+_asked_last: list[str] = []
 
 
-def _most_used(standing: Standing) -> tuple[int, str, str]:
-    return (-standing.used, standing.client.kind, standing.client.identity)
+def _fields_to_count() -> list[str]:
+    found = dict.fromkeys(_asked_last)
+    found |= dict.fromkeys(rule_field(stored.rule) for stored in stored_rules().values())
+    return [field for field in found if _is_limit(field)][:MOST_FIELDS]
 
 
-def _run(commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    replies: list[Any] = []
-    for start in range(0, len(commands), TRIP):
-        replies += connections.pages().run(commands[start : start + TRIP])
-    return replies
+def _is_limit(field: str) -> bool:
+    """Whether clients can come near it: not to a limit of 0."""
+    try:
+        return field_rule(field).rate.limit > 0
+    except ValueError:
+        return False
+
+
+def _series(trip: Trip, fields: Iterable[str] | None) -> Series:
+    """The last hour of some fields together; None: of all."""
+    series = Series([], [], [])
+    for minute in reversed(trip.minutes):
+        counts = minute.counts
+        names = counts if fields is None else fields
+        found = [counts[name] for name in names if name in counts]
+        series.allowed.append(sum(count.allowed for count in found) / 60)
+        series.refused.append(sum(count.refused for count in found) / 60)
+        series.would.append(sum(count.would for count in found) / 60)
+    share = 1 - trip.time_ms % 60_000 / 60_000
+    for numbers in (series.allowed, series.refused, series.would):
+        numbers[-1] += numbers[-2] * share
+    return series
+
+
+def _clients(latest: Sequence[Minute], fields: Sequence[str]) -> int:
+    """How many clients some fields had in a minute, the last of which that is known."""
+    for minute in latest[1:4]:
+        counts = minute.counts
+        if found := sum(counts[field].clients for field in fields if field in counts):
+            return found
+    return 0
+
+
+def _since(version: str, found: Iterable[Process], time_ms: int) -> int | None:
+    """Since when a version of the rules is obeyed by any process; the same at each look."""
+    global _obeyed
+    ages = [p.obeyed_ms + p.age_ms for p in found if p.token == version]
+    if not ages:
+        return None
+    since = time_ms - max(ages)
+    if _obeyed[0] != version or abs(since - _obeyed[1]) > 5000:  # clocks differ a little
+        _obeyed = (version, since)
+    return _obeyed[1]
+
+
+_obeyed: tuple[str, int] = ("", 0)
+
+
+def _asked(usage: RuleUsage) -> int:
+    return usage.allowed + usage.refused + usage.would
