@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.exceptions import BadRequest
@@ -16,8 +15,7 @@ from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.usage import client as clients_usage
 from django_slidinglimit.usage.server import server
 
-from . import charts
-from .figures import number
+from .hours import Hour
 from .overriding import overrides_by_key
 from .people import people
 from .rows import Row, client_query, duration, label, legible, target, who
@@ -30,14 +28,6 @@ if TYPE_CHECKING:
 
     from .pages import UsagePages
     from .people import Person
-
-
-class Line(NamedTuple):
-    """One minute of the hour: when, and what was asked."""
-
-    when: str
-    within: int
-    over: int
 
 
 class Other(NamedTuple):
@@ -71,27 +61,11 @@ class ClientRow(Row):
 
     @property
     def since_time(self) -> str:
-        return _clock(self.since_ms or 0, "DATETIME_FORMAT")
-
-    @cached_property
-    def hour(self) -> charts.History:
-        return charts.history(self.within, self.over)
+        return shown_time(datetime.fromtimestamp((self.since_ms or 0) / 1000, UTC))
 
     @property
-    def hour_full(self) -> str:
-        return number(round(self.hour.full))
-
-    @property
-    def lines(self) -> list[Line]:
-        """The minutes in which something was asked, the last first."""
-        last = self.time_ms // 60_000
-        return [
-            Line(_clock((last - age) * 60_000, "H:i"), within, over)
-            for age, (within, over) in enumerate(
-                zip(reversed(self.within), reversed(self.over), strict=True)
-            )
-            if within or over
-        ]
+    def hour(self) -> Hour:
+        return Hour(self.within, self.over, self.time_ms)
 
 
 def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
@@ -161,7 +135,3 @@ def _new_override(pages: UsagePages, request: HttpRequest, client: Client) -> st
         return ""
     name = f"admin:{pages.opts.app_label}_override_add"
     return f"{reverse(name, current_app=pages.admin_site.name)}?{client_query(client)}"
-
-
-def _clock(milliseconds: int, form: str) -> str:
-    return shown_time(datetime.fromtimestamp(milliseconds / 1000, UTC), form)

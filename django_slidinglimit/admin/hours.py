@@ -50,14 +50,7 @@ class Hour:
     @property
     def description(self) -> str:
         """What the picture shows, in words."""
-        words = {
-            "within": number(sum(self.within)),
-            "over": number(sum(self.over)),
-            "most": number(round(self.chart.drawn.peak)),
-        }
-        return (
-            _("%(within)s within the limit, %(over)s over it; at most %(most)s a minute.") % words
-        )
+        return in_words(self.within, self.over)
 
     @property
     def lines(self) -> list[Line]:
@@ -69,6 +62,13 @@ class Hour:
             for age, (within, over) in enumerate(pairs)
             if within or over
         ]
+
+
+def in_words(within: Sequence[int], over: Sequence[int]) -> str:
+    """What was within a limit and over it, by the minute, in one sentence."""
+    most = max(map(sum, zip(within, over, strict=True)), default=0)
+    words = {"within": number(sum(within)), "over": number(sum(over)), "most": number(most)}
+    return _("%(within)s within the limit, %(over)s over it; at most %(most)s a minute.") % words
 
 
 def _clock(minute: int) -> str:

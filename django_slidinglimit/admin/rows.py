@@ -20,6 +20,7 @@ from django_slidinglimit.usage.standings import State
 
 from . import charts
 from .figures import number
+from .hours import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -125,12 +126,7 @@ class Row:
     @property
     def hour_description(self) -> str:
         """What the sparkline shows, in words."""
-        busiest = max(map(sum, zip(self.within, self.over, strict=True)), default=0)
-        return _("%(within)s within the limit, %(over)s over it; at most %(busiest)s a minute.") % {
-            "within": self.all_within,
-            "over": self.all_over,
-            "busiest": number(busiest),
-        }
+        return in_words(self.within, self.over)
 
     @property
     def all_within(self) -> str:
