@@ -44,6 +44,10 @@ PARTS = {
     "RESET": ("E011", 'Leave it out for "seconds".'),
     "RULES_POLL": ("E012", "Leave it out for 0.5 seconds, or write 0 in tests."),
     "USAGE": ("E013", "Leave it out for True."),
+    "USAGE_KEEP": ("E017", "Leave it out for an hour, 3600 seconds."),
+    "USAGE_MEMORY": ("E018", "Leave it out for 64 MB, or write bytes."),
+    "USAGE_HASHED": ("E019", "Leave it out for False."),
+    "USAGE_POLL": ("E020", "Leave it out for 2 seconds."),
 }
 UNKNOWN = ("E014", "Correct its spelling, or take it out.")
 

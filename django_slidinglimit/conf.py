@@ -211,7 +211,7 @@ _PARTS: dict[str, Callable[[object], Any]] = {
     "RULES_POLL": _seconds(0),
     "USAGE": _flag,
     "USAGE_KEEP": _whole(60, 86_400),
-    "USAGE_MEMORY": _whole(2**20, 2**40),
+    "USAGE_MEMORY": _whole(4 * 2**20, 2**40),
     "USAGE_HASHED": _flag,
     "USAGE_POLL": _seconds(1),
 }

@@ -87,6 +87,10 @@ def test_says_nothing_of_good_settings() -> None:
         ("E012", "RULES_POLL", -1),
         ("E013", "USAGE", 1),
         ("E014", "BUCKET", 1),
+        ("E017", "USAGE_KEEP", 59),
+        ("E018", "USAGE_MEMORY", 1),
+        ("E019", "USAGE_HASHED", None),
+        ("E020", "USAGE_POLL", 0.5),
     ],
 )
 def test_a_wrong_part_has_an_error_of_its_own(number: str, part: str, value: Any) -> None:

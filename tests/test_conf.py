@@ -48,6 +48,12 @@ def test_it_is_read_once_and_kept() -> None:
         ("RESET", "epoch"),
         ("RULES_POLL", 0),
         ("USAGE", False),
+        ("USAGE_KEEP", 60),
+        ("USAGE_KEEP", 86_400),
+        ("USAGE_MEMORY", 2**22),
+        ("USAGE_HASHED", True),
+        ("USAGE_POLL", 1),
+        ("USAGE_POLL", 2.5),
     ],
 )
 def test_a_part_is_taken_as_it_is_written(part: str, value: Any) -> None:

@@ -251,11 +251,11 @@ def test_where_even_counts_do_not_fit_the_oldest_minutes_go(
 
 
 def test_a_server_that_lets_nobody_measure_is_estimated(apart: Redis, told: Recorder) -> None:
-    apart.acl_setuser("default", commands=["-memory"])
+    apart.acl_setuser("default", enabled=True, commands=["-memory"])
     ask(told, LIST, range(1000))
     keep(MINUTE + 1)
     size, decisions = map(int, (apart.hget(key("bytes"), rule_field(LIST)) or b"").split())
-    apart.acl_setuser("default", commands=["+memory"])
+    apart.acl_setuser("default", enabled=True, commands=["+memory"])
     exact = sum(apart.memory_usage(key(kind, LIST)) or 0 for kind in ("top", "asked", "over"))
     assert decisions == 1000
     assert exact / 2 < size < exact * 2
