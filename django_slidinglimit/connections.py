@@ -19,6 +19,7 @@ from .core.breaker import Breaker
 from .core.memory import MemoryStore
 from .core.pool import own_pool
 from .core.redis import RedisStore
+from .core.refusals import RememberingStore
 from .core.wire import Wire
 from .errors import SettingError
 from .signals import store_changed
@@ -154,7 +155,7 @@ def _make() -> Breaker:
     global _breaker
     with _making:
         if _breaker is None:
-            _breaker = Breaker(redis_store(), _changed)
+            _breaker = Breaker(RememberingStore(redis_store()), _changed)
         return _breaker
 
 

@@ -22,6 +22,7 @@ from django.db import connections as databases
 from django.db import transaction
 
 from . import conf, connections, loading
+from .core.refusals import resets_key
 from .core.stores import StoreError
 from .loading import Loaded
 from .usage import processes
@@ -53,6 +54,7 @@ class Keeper:
         self._kept = float("-inf")  # when the set was last known to be kept up
         self._edit = threading.local()  # when a thread made its last edit
         self._give_up_until = float("-inf")
+        self._reset: bytes | None = None  # the token that the last reset of a counter has set
         self._dirty = False  # rows may have changed, whatever the token says
         self._untold = False  # Redis is not told yet of a change made here
         self._thread: threading.Thread | None = None
@@ -80,6 +82,7 @@ class Keeper:
     def publish(self) -> None:
         """Tell every process that the rules have changed; made up for if Redis is away."""
         self.expire()
+        connections.store().forget_refusals()
         self._edit.made = time.monotonic()
         try:
             self._tell()
@@ -94,7 +97,10 @@ class Keeper:
         self._wake.set()
 
     def look(self) -> None:
-        """Compare the token, and load the rows if it differs or a load is due."""
+        """Compare the token, and load the rows if it differs or a load is due.
+
+        Another token, in the same trip, says that a counter was reset somewhere.
+        """
         began = time.monotonic()
         token = self.rules.token
         untold, self._untold = self._untold, False
@@ -103,7 +109,12 @@ class Keeper:
                 self._tell()
             # Before the rows: rows older than their token would never be loaded again.
             beat = processes.beat(self.rules.token)
-            token = connections.store().run([("GET", token_key()), beat])[0]
+            store = connections.store()
+            resets = ("GET", resets_key(store.prefix))
+            token, reset, _ = store.run([("GET", token_key()), resets, beat])
+            if reset != self._reset:
+                self._reset = reset
+                store.forget_refusals()
         except StoreError:
             self._untold |= untold
         if self._dirty or token != self.rules.token or began >= self._due:

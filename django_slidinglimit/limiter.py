@@ -119,8 +119,11 @@ def decide(request: Any, places: Sequence[Place], walk: Walk) -> Decision:
     hits, without = hits_of(request, places)
     taken = Decision()
     if without:  # refused, whatever the counters hold
-        asked = {_question(answer.hit): answer.hit for answer in without}
-        walk.add(zip(asked, without, strict=True))
+        refused = {_question(answer.hit): answer for answer in without}
+        if untold := tuple(a for q, a in refused.items() if q not in walk.answers):
+            recorder.record(Decision(untold))
+        walk.add(refused.items())
+        asked = {question: answer.hit for question, answer in refused.items()}
     elif walk.answers:
         asked = _questions(hits)
         fresh = {q: hit for q, hit in asked.items() if not walk.knows(q, hit)}

@@ -53,7 +53,8 @@ class Place:
 def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Answer, ...]]:
     """The hits that places make of a request, and refusals that need no counter.
 
-    Those are for clients that are blocked, and of rules that insist on an identity.
+    Those are for clients that are blocked, of rules that insist on an identity, and for what costs
+    more than a rule's limit.
     """
     current = keeper.current()
     hits: list[Hit] = []
@@ -84,6 +85,9 @@ def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Ans
                         refusals.append(refusal._replace(blocked=True))
                     continue
                 rule = at_rate(rule, override.rate or rule.rate)
+            if place.cost > rule.rate.limit and not rule.observe:  # never, however little is used
+                refusals.append(_refusal(rule, client, place.cost, None))
+                continue
             hits.append(Hit(rule, client, place.cost))
     return hits, tuple(refusals)
 

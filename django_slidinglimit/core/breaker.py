@@ -83,6 +83,9 @@ class Breaker(Store):
     def refund(self, decision: Decision) -> None:
         self._call(self.store.refund, decision, counting=True)
 
+    def forget_refusals(self) -> None:
+        self.store.forget_refusals()
+
     def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         return self._call(self.store.run, commands)
 

@@ -50,6 +50,9 @@ class Store(ABC):
     def refund(self, decision: Decision) -> None:
         """Give back what an earlier `take` charged, where its windows still count."""
 
+    def forget_refusals(self) -> None:  # noqa: B027
+        """Drop what this process remembers of refusals, if the store remembers any."""
+
     def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:  # noqa: ARG002
         """Plain commands of the server's own language, in one round trip, for rules and usage."""
         raise StoreBusyError(f"{type(self).__name__} keeps counters and nothing else.")
