@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-from django_slidinglimit import headers, limiter
+from django_slidinglimit import headers, limiter, refusal
 
 CSP = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
 
@@ -25,7 +25,10 @@ def strict(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[...,
 def search(request: HttpRequest) -> HttpResponse:
     """A view that is limited to 10 an hour by address."""
     decision = limiter.check(request, "search", key="ip", rate="10/h")
-    return HttpResponse(status=200 if decision.allowed else 429, headers=headers.fields(decision))
+    response = HttpResponse() if decision.allowed else refusal.response(request, decision)
+    for name, value in headers.fields(decision).items():
+        response[name] = value
+    return response
 
 
 def favicon(request: HttpRequest) -> HttpResponse:

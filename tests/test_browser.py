@@ -171,14 +171,16 @@ def test_the_script_draws_what_the_server_draws_and_moves_on_by_time(
     def drawn_at(elapsed: int) -> dict[str, dict[str, float]]:
         """The shapes of a counter read just now: 80 before, 30 now, a limit of 100 an hour."""
         given = {"limit": 100, "window": 3_600_000, "previous": 80, "current": 30, "free": 0}
+        given["elapsed"] = elapsed
         page.evaluate(
             """(data) => {
                 const live = document.querySelector("[data-sl-live]");
+                data.began = Number(live.dataset.ahead) + performance.now() - data.elapsed;
                 Object.assign(live.querySelector("[data-sl-picture]").dataset, data);
                 live.dataset.slState = "live";
                 live.dispatchEvent(new CustomEvent("sl:shown"));
             }""",
-            {**given, "elapsed": elapsed},
+            given,
         )
         page.wait_for_timeout(200)
         found: dict[str, dict[str, float]] = page.evaluate(

@@ -15,7 +15,7 @@ form?.addEventListener("submit", async (event) => {
   asking = true;
   opener = button.id;
   try {
-    const url = new URL(button.formAction);
+    const url = new URL(button.getAttribute("formaction") ?? form.action, location);
     url.searchParams.set("fragment", "1");
     const body = new FormData(form, button);
     const response = await fetch(url, { method: "POST", body, redirect: "error" });
@@ -32,7 +32,6 @@ form?.addEventListener("submit", async (event) => {
 
 function ask(text) {
   dialog.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
-  // A dialog stands on every page at another address than the question's own.
   const time = dialog.querySelector("[data-sl-time]");
   const until = dialog.querySelector("[name=until]")?.closest(".sl-field");
   const choose = () => {
