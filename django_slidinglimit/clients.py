@@ -21,6 +21,7 @@ from django.utils.module_loading import import_string
 
 from . import addresses, conf, connections
 from .core.decisions import Client
+from .core.redis import HASHED, digest
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -148,6 +149,13 @@ def concealed(kind: str, value: str) -> Client:
     """A client known by a secret's digest and, if it is long enough, its last four characters."""
     tail = value[-4:] if len(value) >= 12 else ""
     return Client(kind, f"{_digest(value)}~{tail}")
+
+
+def hashed(client: Client) -> Client:
+    """The client known by nothing but the digest under which it is counted."""
+    if client.kind.startswith(HASHED) or not client.identity:
+        return client
+    return Client(f"{HASHED}{client.kind}", digest(client, _secret()).hex())
 
 
 def _ip(_group: str, request: HttpRequest) -> Client | None:

@@ -14,7 +14,7 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidinglimit import connections, limiter, places
+from django_slidinglimit import clients, connections, limiter, places
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
@@ -334,6 +334,74 @@ def test_what_clients_asked_is_bounded_too(told: Recorder, redis_client: Redis) 
     for kind in ("asked", "over"):
         kept = scores(redis_client, kind)
         assert kept == {user(MOST_CLIENTS + number): 2 for number in range(MOST_CLIENTS)}
+
+
+# Identities
+
+
+def everything(redis: Redis) -> bytes:
+    """All that stands in a server, as one text."""
+    found = b""
+    for key in redis.scan_iter():
+        kind = redis.type(key)
+        value: Any = b""
+        if kind == b"hash":
+            value = redis.hgetall(key)
+        elif kind == b"zset":
+            value = redis.zrange(key, 0, -1)
+        found += key + repr(value).encode()
+    return found
+
+
+@pytest.fixture
+def hashed(settings: Settings) -> None:
+    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10, "USAGE_HASHED": True}
+
+
+def test_where_identities_are_hashed_none_is_stored(hashed: None, redis_client: Redis) -> None:
+    rule, maria = Rule("d1", Rate(1, 60_000)), Client("user", "maria@example.com")
+    for _ in range(2):
+        limiter.take([Hit(rule, maria), Hit(rule, Client("ip", "192.0.2.77"))])
+    recorder.flush()
+    stored = everything(redis_client)
+    assert b"limited" in stored
+    assert b"links" in stored
+    for secret in (b"maria", b"example", b"192.0.2.77"):
+        assert secret not in stored
+
+
+def test_a_hashed_client_has_the_counter_of_the_real_one(
+    hashed: None, told: Recorder, redis_client: Redis
+) -> None:
+    maria = Client("user", "maria@example.com")
+    limiter.take([Hit(RULE, maria)])
+    told.record(seen(maria))
+    told.flush()
+    [(client, value)] = top(redis_client).items()
+    assert (client.kind, value) == ("hashed:user", 1)
+    assert len(client.identity) == 16
+    decision = limiter.look([Hit(RULE, client)])
+    assert decision.answers[0].reading
+    assert decision.answers[0].reading.current == 1
+    limiter.take([Hit(RULE, client)])
+    assert limiter.look([Hit(RULE, maria)]).answers[0].verdict.remaining == 3
+
+
+def test_who_writes_an_identity_finds_its_hashed_client(
+    hashed: None, told: Recorder, redis_client: Redis
+) -> None:
+    told.record(seen(Client("user", "maria@example.com")))
+    told.flush()
+    [client] = top(redis_client)
+    assert client_member(clients.settled("user", "maria@example.com")) == client_member(client)
+    assert clients.settled(*client) == client
+
+
+def test_nobody_is_not_hashed(hashed: None, told: Recorder, redis_client: Redis) -> None:
+    for nobody in (Client("global", ""), Client("header:x-api-key", "")):
+        told.record(seen(nobody))
+    told.flush()
+    assert set(top(redis_client)) == {Client("global", ""), Client("header:x-api-key", "")}
 
 
 # Threads, forks, exits

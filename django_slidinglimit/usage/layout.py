@@ -15,20 +15,28 @@ cluster, so that a script may write several:
 | `limited` | sorted set | clients under rules (see `limited_member`) by refusals |
 | `since` | sorted set | the same by when that began, in milliseconds since 1970 |
 | `links` | sorted set | clients of one request (see `link_member`), all at 0 |
-| `bytes` | hash | what the above take (see budget.py) |
+| `bytes` | hash | what the above take in bytes (see housekeeping.py) |
 | `housekeeper` | string | set by the process that does the work of the minute |
 
 And not of a minute: `processes`, a hash of what each process last said of itself (processes.py);
 `dropped`, a hash: rules' fields -> how many minutes' clients were dropped for lack of room; and
-`kept`, the last minute whose work was done (budget.py).
+`kept`, the last minute whose work was done (housekeeping.py).
+
+With the setting USAGE_HASHED, members hold clients as `clients.hashed` gives them. Who asks for a
+client by its member need not care: the members of the one and of the other are the same then.
 """
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
+from django_slidinglimit import clients, conf
 from django_slidinglimit.core.decisions import Client, Rule
 from django_slidinglimit.core.rates import Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def rule_field(rule: Rule) -> str:
@@ -51,7 +59,7 @@ def field_rule(field: str, name: str = "") -> Rule:
 
 def client_member(client: Client) -> str:
     """How a client stands in the sorted sets: JSON of its kind and identity."""
-    return json.dumps([client.kind, client.identity], separators=(",", ":"))
+    return _json(_kept(client))
 
 
 def member_client(member: bytes | str) -> Client:
@@ -73,7 +81,7 @@ def minute_base(prefix: str, minute: int) -> str:
 
 def limited_member(field: str, client: Client) -> str:
     """How a client under a rule stands where clients of all rules are together."""
-    return json.dumps([field, *client], separators=(",", ":"))
+    return _json((field, *_kept(client)))
 
 
 def member_limited(member: bytes | str) -> tuple[str, Client]:
@@ -100,3 +108,11 @@ def link_member(client: Client, other: Client) -> str:
 def linked(client: Client, member: bytes) -> Client:
     """The other client of such a member."""
     return member_client(member[len(client_member(client)) + 1 :])
+
+
+def _kept(client: Client) -> Client:
+    return clients.hashed(client) if conf.current().USAGE_HASHED else client
+
+
+def _json(texts: Sequence[str]) -> str:
+    return json.dumps(texts, separators=(",", ":"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from django_slidinglimit import keeper
+from django_slidinglimit.core.redis import HASHED
 
 from . import hour
 from .rules import stored_rules
@@ -146,7 +147,7 @@ def _counts_alike(rule: StoredRule, source: Source) -> bool:
     if rule.key is None:
         return True
     kinds = {rule.key.name, *_KINDS.get(rule.key.name, ())}
-    return all(client.kind in kinds for client in source.asked)
+    return all(client.kind.removeprefix(HASHED) in kinds for client in source.asked)
 
 
 # What a key's clients are, where it is not of its own name.
