@@ -114,8 +114,9 @@ def flood(clients: int, rules: int) -> int:
 
 
 def main() -> None:
-    from tests.benchmarks.site import set_up
+    from tests.benchmarks.site import run_anywhere, set_up
 
+    run_anywhere()
     set_up()
     commands = {f.__name__: f for f in (decide, obeyed, edit, flood)}
     for line in sys.stdin:
