@@ -123,6 +123,8 @@ PAGES = {
     "override add": "/override/add/",
     "override change": "/override/{override}/change/",
     "usage": "/usage/",
+    "usage of a rule": "/usage/rule/?rule=d{pk}",
+    "nobody of a rule": "/usage/rule/?rule=d{pk}&text=nobody&order=over",
     "client": "/usage/client/?kind=user&identity=4",
 }
 
@@ -180,4 +182,24 @@ def test_axe_finds_no_fault_where_a_reset_is_confirmed(page: Page, axe: str, rul
     page.goto(f"{ADMIN}/usage/client/?kind=user&identity=4")
     page.get_by_role("button", name="Reset user 4 on Search").click()
     expect(page.get_by_role("dialog")).to_be_visible()
+    check(page, axe)
+
+
+def test_axe_finds_no_fault_where_an_exemption_is_asked_for_and_can_be_undone(
+    page: Page, axe: str, rule: Rule
+) -> None:
+    limiter.take([Hit(compile_rule(rule).rule, Client("user", "3"))])
+    recorder.flush()
+    page.goto(f"{ADMIN}/usage/client/?kind=user&identity=3")  # blocked on all rules
+    page.get_by_role("button", name="Exempt user 3 on all rules").click()
+    expect(page.get_by_role("dialog")).to_contain_text("is stronger, and ends by it")
+    page.get_by_label("For how long").select_option("until a date")
+    check(page, axe)
+    page.get_by_role("button", name="Exempt", exact=True).click()
+    expect(page.get_by_role("alert")).to_be_visible()  # without a date
+    check(page, axe)
+    page.get_by_label("For how long").select_option("1 day")
+    page.get_by_role("button", name="Exempt", exact=True).click()
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    page.locator("details summary").last.click()
     check(page, axe)

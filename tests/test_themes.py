@@ -35,6 +35,7 @@ def test_a_list_has_its_add_button(admin_client: Browser, model: type[Rule | Ove
     [
         (f"{USAGE}_changelist", "", "Usage"),
         (f"{USAGE}_client", "?kind=ip&identity=192.0.2.7", "ip 192.0.2.7"),
+        (f"{USAGE}_rule", "?rule=c1:10:60000:enforce", "c1"),
         ("admin:django_slidinglimit_rule_explain", "", "Which rules apply?"),
     ],
 )
