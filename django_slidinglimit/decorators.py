@@ -16,15 +16,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from . import clients, conf, headers, limiter, models, refusal, viewnames
+from . import clients, conf, headers, limiter, refusal, viewnames
 from .clients import Key
-from .core.rates import Rate
-from .places import Place
+from .places import Place, methods_of, rate_of
 
 if TYPE_CHECKING:
     from django.http import HttpResponse
 
     from .clients import KeyFunction
+    from .core.rates import Rate
     from .limiter import Walk
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -92,8 +92,8 @@ def ratelimit(
         place = Place(
             scope=name or "",
             key=_key("user_or_ip" if key is None else key),
-            rate=None if callable(rate) else _rate(rate),
-            methods=_methods(method),
+            rate=None if callable(rate) else rate_of(rate),
+            methods=methods_of(method),
             observe=not block,
             cost=1 if callable(cost) else cost,
         )
@@ -142,7 +142,7 @@ class Limit(NamedTuple):
         if self.rate is not None:
             rate = self.rate(place.scope, request)
             with _blaming(place.scope):
-                place = replace(place, rate=_rate(rate))
+                place = replace(place, rate=rate_of(rate))
         if self.cost is not None:
             cost = self.cost(place.scope, request)
             with _blaming(place.scope):
@@ -282,16 +282,3 @@ def _imported(path: str) -> Key:
     own_keys.add(path)
     load = cache(clients.key)
     return Key(path, lambda group, request: load(path).find(group, request))
-
-
-def _rate(given: object) -> Rate | None:
-    return given if isinstance(given, Rate) else Rate.parse(cast("str | None", given))
-
-
-def _methods(given: str | Iterable[str] | None) -> frozenset[str]:
-    if given is None:
-        return frozenset()
-    methods = models.parse_methods(given if isinstance(given, str) else ",".join(map(str, given)))
-    if not methods:
-        raise ValueError("method names no method; None counts all.")
-    return methods

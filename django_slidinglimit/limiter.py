@@ -6,15 +6,15 @@ For code that is no front door: `check` counts, `peek` looks, `reset` forgets.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import clients, connections
 from .core.decisions import Answer, Counter, Decision, Hit, Verdict
-from .core.rates import Rate
 from .core.stores import StoreError, refunded
 from .core.window import judge
-from .places import Place, hits_of
+from .places import Place, hits_of, methods_of, rate_of
 from .usage import recorder
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from .clients import KeyFunction
+    from .core.rates import Rate
 
 # What makes two hits the same question: counter, limit, and whether the rule observes.
 Question = tuple[Counter, int, bool]
@@ -213,7 +214,8 @@ def check(
     scope: str,
     *,
     key: str | KeyFunction = "user_or_ip",
-    rate: str | None = None,
+    rate: str | Rate | None = None,
+    method: str | Iterable[str] | None = None,
     block: bool = True,
     cost: int = 1,
 ) -> Decision:
@@ -224,6 +226,7 @@ def check(
         scope: the place's name; database rules of this scope apply.
         key: who is counted.
         rate: the limit, such as "100/min"; None: only what rules say.
+        method: the methods that are counted, as the decorator's; None: all.
         block: False counts what would be admitted and never makes the decision a refusal.
         cost: what the request uses, a whole number of 0 or more.
 
@@ -231,10 +234,12 @@ def check(
         The decision: `allowed`, `retry_after` in milliseconds, and an answer for each rule.
 
     Raises:
-        ValueError: the rate or the cost is wrong.
+        ValueError: the rate, a method or the cost is wrong.
         ImproperlyConfigured: the key is wrong.
     """
-    place = Place(scope, clients.key(key), Rate.parse(rate), observe=not block, cost=cost)
+    place = Place(
+        scope, clients.key(key), rate_of(rate), methods_of(method), observe=not block, cost=cost
+    )
     return decide(request, [place], walk_of(request) or Walk())
 
 
@@ -243,15 +248,17 @@ def peek(
     scope: str,
     *,
     key: str | KeyFunction = "user_or_ip",
-    rate: str | None = None,
+    rate: str | Rate | None = None,
+    method: str | Iterable[str] | None = None,
     cost: int = 1,
 ) -> Decision:
     """What `check` would answer now; counts nothing. Arguments and errors as there.
 
-    Where the store does not answer, each rule's own choice does.
+    A request by another method than those that are counted is looked at as one by them. Where the
+    store does not answer, each rule's own choice does.
     """
-    place = Place(scope, clients.key(key), Rate.parse(rate), cost=cost)
-    hits, without = hits_of(request, [place])
+    place = Place(scope, clients.key(key), rate_of(rate), methods_of(method), cost=cost)
+    hits, without = hits_of(_as_counted(request, place), [place])
     return Decision(without) if without else look(hits)
 
 
@@ -260,17 +267,27 @@ def reset(
     scope: str,
     *,
     key: str | KeyFunction = "user_or_ip",
-    rate: str | None = None,
+    rate: str | Rate | None = None,
+    method: str | Iterable[str] | None = None,
 ) -> None:
-    """Forget what a request's client has used at a place. Arguments as in `check`.
+    """Forget what a request's client has used at a place. Arguments as in `peek`.
 
     Raises:
         StoreError: the store does not answer; nothing is known to be forgotten.
     """
-    place = Place(scope, clients.key(key), Rate.parse(rate))
-    hits, _ = hits_of(request, [place])
+    place = Place(scope, clients.key(key), rate_of(rate), methods_of(method), cost=0)
+    hits, _ = hits_of(_as_counted(request, place), [place])
     if hits:
         connections.store().reset(hits)
+
+
+def _as_counted(request: HttpRequest, place: Place) -> HttpRequest:
+    """The request, by a method that the place counts."""
+    if not place.methods or request.method in place.methods:
+        return request
+    counted = copy(request)
+    counted.method = min(place.methods)
+    return counted
 
 
 def _question(hit: Hit) -> Question:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from . import clients, keeper
+from . import clients, keeper, models
 from .core.decisions import Answer, Client, Hit, Rule, Verdict, check_cost
+from .core.rates import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from .clients import Key
-    from .core.rates import Rate
     from .rules import RuleSet, StoredRule
 
 
@@ -48,6 +48,29 @@ class Place:
 
     def __post_init__(self) -> None:
         check_cost(self.cost)
+
+
+def rate_of(given: object) -> Rate | None:
+    """The rate that code gives, as a Rate or a text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return given if isinstance(given, Rate) else Rate.parse(cast("str | None", given))
+
+
+def methods_of(given: str | Iterable[str] | None) -> frozenset[str]:
+    """The methods that code names, as a list or a text such as "POST, PUT"; None names none.
+
+    Raises:
+        ValueError: one of them is no method, or there is none.
+    """
+    if given is None:
+        return frozenset()
+    methods = models.parse_methods(given if isinstance(given, str) else ",".join(map(str, given)))
+    if not methods:
+        raise ValueError("method names no method; None counts all.")
+    return methods
 
 
 def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Answer, ...]]:

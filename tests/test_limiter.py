@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
 from django.test import RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.core.window import admits
+from django_slidinglimit.decorators import ratelimit
 from django_slidinglimit.limiter import Walk, check, decide, peek, reset
 from django_slidinglimit.models import Rule
 from django_slidinglimit.places import Place
@@ -711,3 +713,37 @@ def test_what_asks_nothing_of_redis_does_not_take_it_for_answering(
     recorder.flush()
     assert connections.store().failure
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+# Arguments as the decorator's
+
+
+def test_a_method_and_a_rate_reach_the_decorators_counter() -> None:
+    rate = Rate(3, DAY)
+
+    @ratelimit("api", key="ip", rate=rate, method=["POST", "PUT"])
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    asked: dict[str, Any] = {"key": "ip", "rate": rate, "method": "put, post"}
+    post = RequestFactory().post("/", REMOTE_ADDR="192.0.2.7")
+    view(post)
+    assert remaining(check(post, "api", **asked)) == [1]
+    assert check(get(), "api", **asked).answers == ()  # GET is not counted there
+    assert remaining(peek(get(), "api", **asked)) == [1]
+    assert remaining(peek(get(), "api", key="ip", rate=rate)) == [3]
+    reset(get(), "api", **asked)
+    assert remaining(peek(post, "api", **asked)) == [3]
+
+
+@pytest.mark.parametrize("given", ["", [], "G T", [" "]])
+def test_a_method_that_is_none_is_refused(given: Any) -> None:
+    for ask in (check, peek, reset):
+        with pytest.raises(ValueError, match="method"):
+            ask(get(), "api", rate="1/day", method=given)
+
+
+def test_a_reset_reaches_a_rule_that_admits_nothing() -> None:
+    check(get(), "api", rate="3/day")
+    reset(get(), "api", rate="0/day")
+    assert remaining(peek(get(), "api", rate="3/day")) == [3]

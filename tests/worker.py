@@ -101,6 +101,21 @@ def limits(scope: str) -> list[int]:
     return sorted(answer.verdict.limit for answer in decision.answers)
 
 
+def admits(scope: str, rate: str) -> bool:
+    from django.test import RequestFactory
+
+    from django_slidinglimit import limiter
+
+    return limiter.check(RequestFactory().get("/"), scope, rate=rate).allowed
+
+
+def remember(seconds: str) -> None:
+    """Remember refusals for longer than any test takes."""
+    from django_slidinglimit.core import refusals
+
+    refusals.LONGEST = float(seconds)
+
+
 def sleep(seconds: str) -> None:
     """Sleep as uWSGI without threads does between requests: no other thread runs, either."""
     ctypes.PyDLL(None).usleep(int(float(seconds) * 1_000_000))
@@ -140,7 +155,7 @@ def main() -> None:
     del settings.SLIDINGLIMIT["RULES_POLL"]
     logging.basicConfig(format="%(message)r")
     django.setup()
-    commands = {f.__name__: f for f in (limits, sleep, threads, fork)}
+    commands = {f.__name__: f for f in (limits, admits, remember, sleep, threads, fork)}
     for line in sys.stdin:
         command, *args = json.loads(line)
         print(json.dumps(commands[command](*args)), flush=True)

@@ -195,9 +195,8 @@ class RememberingStore(Store):
             held = self.store.reset(hits)
         finally:  # even if it is not known to be done
             self.refusals.forget(hit.counter for hit in hits)
-        if held:
-            with suppress(StoreError):  # the others forget soon, anyway
-                self.run([("SET", resets_key(self.prefix), secrets.token_hex(8), "EX", TOLD)])
+        with suppress(StoreError):  # the others forget soon, anyway
+            self.run([("SET", resets_key(self.prefix), secrets.token_hex(8), "EX", TOLD)])
         return held
 
     def restore(self, held: Sequence[Held]) -> None:
