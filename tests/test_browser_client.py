@@ -56,12 +56,12 @@ def test_who_is_blocked_from_the_page_is_refused_and_told_so_until_it_is_undone(
     expect(dialog).to_have_accessible_name("Block ip 127.0.0.1 on all rules?")
     dialog.get_by_label("For how long").select_option("10 minutes")
     dialog.get_by_role("button", name="Block", exact=True).click()
-    expect(told(page)).to_contain_text("Ip 127.0.0.1 is blocked on all rules until")
+    expect(told(page)).to_contain_text("Ip 127.0.0.1 is blocked until")
     [refused] = ask()
     assert refused.status == 429
     assert re.search(r"Blocked until \d{4}-\d\d-\d\d \d\d:\d\d UTC\.", refused.text())
     expect(page.locator(".sl-rule-head .sl-state")).to_have_text("blocked")
-    expect(page.locator(".sl-refusing")).to_contain_text("Refused since", timeout=SOON)
+    expect(page.locator(".sl-refusing")).to_contain_text("Refused for", timeout=SOON)
     page.get_by_role("button", name="Undo").click()
     expect(told(page)).to_contain_text("as it was before")
     assert ask()[0].status == 200
@@ -104,7 +104,7 @@ def test_the_keyboard_alone_gives_another_rate_and_takes_it_back(
     page.keyboard.press("Control+A")
     page.keyboard.type("20/h")
     page.keyboard.press("Enter")
-    expect(told(page)).to_contain_text("Ip 127.0.0.1 has 20/h on Search until")
+    expect(told(page)).to_contain_text("Ip 127.0.0.1 has 20/h until")
     assert ask()[0].status == 200
     tab_to(page, page.get_by_role("button", name="Undo"))
     page.keyboard.press("Enter")
@@ -133,7 +133,7 @@ def test_a_date_is_asked_for_where_it_is_chosen_alone(
     expect(page.get_by_role("alert")).to_have_text("Say until when.")
     page.get_by_label("Until, if a date is chosen").fill("2090-01-02T03:04")
     page.get_by_role("button", name="Exempt", exact=True).click()
-    expect(told(page)).to_contain_text("is exempt on all rules until Jan. 2, 2090")
+    expect(told(page)).to_contain_text("is exempt until Jan. 2, 2090")
     expect(page.locator(".sl-rule-head .sl-state")).to_have_text("exempt")
 
 

@@ -181,9 +181,9 @@ def _override(asked: Asked) -> HttpResponse:
                 "when": shown_time(given["expires"]),
             }
             told = {
-                Action.BLOCK: _("%(client)s is blocked on %(rule)s until %(when)s."),
-                Action.EXEMPT: _("%(client)s is exempt on %(rule)s until %(when)s."),
-                Action.RATE: _("%(client)s has %(rate)s on %(rule)s until %(when)s."),
+                Action.BLOCK: _("%(client)s is blocked until %(when)s on %(rule)s."),
+                Action.EXEMPT: _("%(client)s is exempt until %(when)s on %(rule)s."),
+                Action.RATE: _("%(client)s has %(rate)s until %(when)s on %(rule)s."),
             }[asked.action]
             return _done(asked, changes, told % words)
     title, told, button = {
