@@ -3,7 +3,14 @@
 import pytest
 from django.test import override_settings
 
-from django_slidinglimit.admin.figures import between, number, percent, percent_between
+from django_slidinglimit.admin.figures import (
+    a_second,
+    between,
+    number,
+    percent,
+    percent_between,
+    shortly,
+)
 from django_slidinglimit.usage.simulation import Range
 
 
@@ -32,6 +39,27 @@ def test_a_range_reads_as_one_number_where_it_is_one() -> None:
     assert between(Range(0, 1234)) == "0 to 1,234"
     assert percent_between(Range(100, 101), 1000) == "10%"
     assert percent_between(Range(0, 500), 1000) == "0% to 50%"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (0.004, "under 0.01"),
+        (1 / 60, "0.02"),
+        (0.5, "0.50"),
+        (0.996, "1.0"),
+        (9.94, "9.9"),
+        (9.96, "10"),
+        (12_345.6, "12,346"),
+    ],
+)
+def test_a_rate_has_as_many_places_as_it_takes(value: float, shown: str) -> None:
+    assert a_second(value) == shown
+
+
+def test_a_round_number_has_no_more_places_than_it_needs() -> None:
+    assert [shortly(value) for value in (5.0, 2.5, 0.025, 1000.0)] == ["5", "2.5", "0.025", "1,000"]
 
 
 @override_settings(LANGUAGE_CODE="de")

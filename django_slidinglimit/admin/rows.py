@@ -23,7 +23,7 @@ from .figures import number
 from .hours import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from django_slidinglimit.core.decisions import Client, Rule
     from django_slidinglimit.models import Override
@@ -169,37 +169,6 @@ class Row:
     def free_at(self) -> int:
         """The same as a time, in milliseconds since 1970; 0 where no time passes until then."""
         return self.standing.free_at or 0
-
-
-@dataclass
-class Card:
-    """How many rows are in a state, and the id of the first of them."""
-
-    state: str
-    label: str
-    count: int = 0
-    first: str = ""
-
-
-def cards(rows: Iterable[Row]) -> list[Card]:
-    """Rows counted by state, the worst first; of overrides only where there are any."""
-    found = {
-        State.BLOCKED: Card("blocked", _("blocked")),
-        State.LIMITED: Card("limited", _("limited now")),
-        State.NEAR: Card("near", _("near the limit")),
-        State.OBSERVED: Card("observed", _("over, observed")),
-        State.EXEMPT: Card("exempt", _("exempt")),
-        State.OK: Card("ok", _("ok")),
-    }
-    for row in rows:
-        card = found[row.standing.state]
-        card.first = card.first or row.id
-        card.count += 1
-    return [
-        card
-        for state, card in found.items()
-        if card.count or state not in (State.BLOCKED, State.EXEMPT)
-    ]
 
 
 def state_label(state: State) -> str:

@@ -141,7 +141,14 @@ function morph(old, fresh, itself = true) {
   }
   const known = new Map([...old.children].filter(({ id }) => id).map((child) => [child.id, child]));
   let next = old.firstChild;
+  const leave = () => {
+    const gone = next;
+    next = next.nextSibling;
+    gone.remove();
+  };
   for (const child of [...fresh.childNodes]) {
+    // Blanks are not always in both: a parser drops those at the beginning.
+    while (child.nodeType === Node.ELEMENT_NODE && next?.data?.trim() === "") leave();
     const same = child.id ? known.get(child.id) : next?.id ? null : next;
     if (same?.nodeName !== child.nodeName) {
       old.insertBefore(child, next);
@@ -152,11 +159,7 @@ function morph(old, fresh, itself = true) {
     if (same.nodeType === Node.ELEMENT_NODE) morph(same, child);
     else if (same.data !== child.data) same.data = child.data;
   }
-  while (next) {
-    const gone = next;
-    next = next.nextSibling;
-    gone.remove();
-  }
+  while (next) leave();
 }
 
 // In its two greatest units, rounded up: as admin/rows.py has it.
