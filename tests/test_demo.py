@@ -86,7 +86,9 @@ def test_the_traffic_is_counted_by_user_and_by_address(demo: Demo) -> None:
     missing = {"alice", "bob", samples.ATTACKER}
     while missing:
         _, page = browser.open("/admin/django_slidinglimit/usage/")
-        missing = {client for client in missing if client not in page}
+        for rule in re.findall(r'href="(/admin/[^"]*/usage/rule/[^"]*)"', page):
+            _, listed = browser.open(rule)
+            missing = {client for client in missing if client not in listed}
         assert time.monotonic() < deadline, missing
         time.sleep(0.5)
 
