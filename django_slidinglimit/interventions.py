@@ -12,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from . import connections
+from .core.redis import HASHED
 from .loading import database
 from .models import Override
 from .overrides import STRENGTH
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
     from .core.decisions import Client, Held, Hit
     from .overrides import Effect
-
-# What usage keeps of a client in place of its identity, if a setting says so, begins with this.
-HASHED = "hashed:"
 
 
 class Change(NamedTuple):

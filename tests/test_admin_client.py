@@ -16,7 +16,7 @@ from django.test import RequestFactory, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from django_slidinglimit import connections, limiter, rules
+from django_slidinglimit import clients, connections, limiter, rules
 from django_slidinglimit.admin import rows, undo
 from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
@@ -201,15 +201,25 @@ def test_a_refresh_asks_the_database_for_the_session_and_permissions_alone(
         assert "20/h for user 77" in text_of(admin_client.get(f"{HER_PAGE}&fragment=1"))
 
 
-def test_a_client_known_by_its_hash_alone_is_said_to_be_out_of_reach(
-    admin_client: Browser,
+@override_settings(SLIDINGLIMIT={"RULES_POLL": 0, "USAGE_HASHED": True})
+def test_a_client_known_by_its_hash_alone_is_reset_and_said_not_to_be_overridden(
+    admin_client: Browser, search: Row
 ) -> None:
-    hashed = {"kind": "hashed:user", "identity": "0123456789abcdef"}
-    response = admin_client.get(CLIENT, hashed)
-    assert "This client is known by a hash alone." in text_of(response)
-    assert 'name="target"' not in response.content.decode()
-    target = rows.target(Client(**hashed))
+    rule = compiled(search)
+    ask(rule, MARIA, 3)
+    hashed = clients.hashed(MARIA)
+    page = admin_client.get(f"{CLIENT}?{rows.client_query(hashed)}")
+    assert "This client is known by a hash alone." in text_of(page)
+    assert "3 of 10" in text_of(page)
+    assert 'id="reset-' in page.content.decode()
+    assert url("block") not in page.content.decode()
+    assert "3 of 10" in text_of(admin_client.get(HER_PAGE))  # who knows her finds the same
+    target = rows.target(hashed, rule)
     assert admin_client.post(url("block"), {"target": target}).status_code == 400
+    done = act(admin_client, "reset", hashed, rule)
+    assert used(rule, MARIA) == 0
+    undo_after(admin_client, done)
+    assert used(rule, MARIA) == 3
 
 
 def test_an_address_without_a_client_is_refused(admin_client: Browser) -> None:

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from django_slidinglimit import clients, interventions, keeper
 from django_slidinglimit.core.decisions import Client
+from django_slidinglimit.core.redis import HASHED
 from django_slidinglimit.usage import client as clients_usage
 from django_slidinglimit.usage.server import server
 
@@ -80,7 +81,7 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
         "client": client,
         "identity": legible(client.identity) or who(client),
         "person": person,
-        "hashed": client.kind.startswith(interventions.HASHED),
+        "hashed": client.kind.startswith(HASHED),
         "writable": interventions.is_writable(client),
         "target": target(client),
         "all_rules": _("all rules"),
