@@ -123,9 +123,9 @@ def check_throttles(**options: Any) -> list[CheckMessage]:
     """What is wrong with throttles, where Django REST framework is installed."""
     if not apps.is_installed("rest_framework"):
         return []
-    from . import throttling  # needs DRF
+    from . import throttled  # needs DRF
 
-    return [*throttling.check_throttles(**options), *_rate_problems()]
+    return [*throttled.check_throttles(**options), *_rate_problems()]
 
 
 def check_scopes(**_options: Any) -> list[CheckMessage]:

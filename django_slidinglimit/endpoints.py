@@ -88,9 +88,9 @@ def throttle_places(match: ResolverMatch, request: Any) -> list[tuple[str, Place
     made = throttled_view(match, request)
     if made is None:
         return []
-    from . import throttling  # needs DRF
+    from . import rounds  # needs DRF
 
-    return throttling.places_of(made.request, made)
+    return rounds.places_of(made.request, made)
 
 
 def throttled_view(match: ResolverMatch, request: Any) -> Any:

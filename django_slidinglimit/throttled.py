@@ -1,14 +1,20 @@
-"""What views are throttled by, as far as it is known without a request. Needs REST framework."""
+"""What throttles and views say of themselves, without a request. Needs REST framework."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.conf import settings
+from django.core.checks import CheckMessage
+from django.core.checks import Warning as CheckWarning
 from django.core.exceptions import ImproperlyConfigured
+from django.urls import get_resolver
 from django.utils.module_loading import import_string
+from rest_framework.settings import api_settings
+from rest_framework.throttling import BaseThrottle
 
-from .throttling import RuleThrottle, ScopedRateThrottle, SimpleRateThrottle, path_of
+from .rounds import path_of
+from .throttling import RuleThrottle, ScopedRateThrottle, SimpleRateThrottle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,3 +117,39 @@ def _without_request(kind: type[Any], scope: str | None) -> Throttled:
     # A RuleThrottle needs the scope declared, and leaves its rate alone.
     limited = throttle.rate is not None and not issubclass(kind, RuleThrottle)
     return Throttled(path_of(kind), reached, limited)
+
+
+_WITHOUT_MEANING = {
+    "timer": "Redis tells the time. Remove it.",
+    "cache": 'Counters are kept in the cache that SLIDINGLIMIT["CACHE"] names. Remove it.',
+    "history": "No list of requests is kept. Remove it; `decision` says what was decided and why.",
+}
+
+
+def check_throttles(app_configs: object, **kwargs: object) -> list[CheckMessage]:  # noqa: ARG001
+    """Warn of subclasses that set what has a meaning only in DRF's own throttles."""
+    if getattr(settings, "ROOT_URLCONF", None):
+        _ = get_resolver().url_patterns  # imports the views, and with them their throttles
+    _ = api_settings.DEFAULT_THROTTLE_CLASSES  # imports them, too
+    return [
+        CheckWarning(
+            f"{path_of(throttle)} sets `{name}`, which has no meaning "
+            "for throttles of django_slidinglimit.",
+            hint=hint,
+            obj=throttle,
+            id="slidinglimit.W030",
+        )
+        for throttle in _subclasses(SimpleRateThrottle)
+        for name, hint in _WITHOUT_MEANING.items()
+        if hasattr(throttle, name)
+        # Told once, of the class that brings it in.
+        and not any(
+            hasattr(base, name) for base in throttle.__bases__ if issubclass(base, BaseThrottle)
+        )
+    ]
+
+
+def _subclasses(throttle: type[SimpleRateThrottle]) -> Iterator[type[SimpleRateThrottle]]:
+    for subclass in throttle.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)

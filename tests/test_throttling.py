@@ -23,13 +23,13 @@ from django_slidinglimit import connections
 from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.core.redis import RedisStore
 from django_slidinglimit.models import Rule
+from django_slidinglimit.throttled import check_throttles
 from django_slidinglimit.throttling import (
     AnonRateThrottle,
     RuleThrottle,
     ScopedRateThrottle,
     SimpleRateThrottle,
     UserRateThrottle,
-    check_throttles,
 )
 
 from . import throttled_api

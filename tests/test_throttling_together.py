@@ -554,3 +554,18 @@ def test_rate_of_a_rule_throttle_is_an_error_and_not_ignored() -> None:
     wrong = type("Wrong", (RuleThrottle,), {"rate": "5/min"})
     with pytest.raises(ImproperlyConfigured, match="Wrong"):
         call(view_of(wrong))
+
+
+@pytest.mark.parametrize(("others", "times"), [((), 1), ((AnonRateThrottle,), 2)])
+def test_a_lone_throttle_has_no_twin(others: tuple[Any, ...], times: int) -> None:
+    asked = []
+
+    class Noting(UserRateThrottle):
+        rate = "5/min"
+
+        def get_cache_key(self, request: Any, view: Any) -> str | None:
+            asked.append(self)
+            return super().get_cache_key(request, view)
+
+    assert call(view_of(Noting, *others)).status_code == 200
+    assert len({id(throttle) for throttle in asked}) == len(asked) == times
