@@ -174,6 +174,31 @@ def test_a_secret_is_told_and_found_by_its_end(admin_client: Browser) -> None:
         assert "1 to 1 of 1 clients" in text_of(response)
 
 
+def test_a_hashed_client_is_said_to_be_one_and_found_by_what_it_was(
+    admin_client: Browser, settings: Settings
+) -> None:
+    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10, "USAGE_HASHED": True}
+    maria = User.objects.create_user("maria")
+    ask(LIST, Client("ip", "192.0.2.1"), 12)
+    ask(LIST, Client("user", str(maria.pk)), 3)
+    response = look(admin_client)
+    page = text_of(response)
+    assert "192.0.2.1" not in page
+    assert re.search(r"ip, hashed [0-9a-f]{16} limited 10 of 10", page)
+    assert '<option value="hashed:ip">ip, hashed</option>' in response.content.decode()
+    assert "Block…" not in page
+    for text, kind, used in (
+        ("192.0.2.1", "", 10),
+        ("192.0.2.1", "hashed:ip", 10),
+        ("maria", "", 3),
+    ):
+        page = text_of(look(admin_client, text=text, kind=kind))
+        assert "1 to 1 of 1 clients" in page
+        assert f"{used} of 10" in page
+    Override.objects.create(kind="ip", identity="192.0.2.1", effect="block")
+    assert "ip 192.0.2.1 blocked" in text_of(look(admin_client, state="blocked"))
+
+
 @override_settings(USE_THOUSAND_SEPARATOR=True, LANGUAGE_CODE="de")
 def test_it_is_drawn_with_plain_numbers_in_any_language(admin_client: Browser) -> None:
     rule = Rule("c1", Rate(3000, 3_600_000), "list")
@@ -203,7 +228,7 @@ def test_orders_and_filters_stand_in_the_address_and_go_on_in_the_links(
     page = response.content.decode()
     assert re.findall(r"<th[^>]*aria-sort[^>]*><a id=\"([^\"]*)", page) == ["order-over"]
     assert 'name="text" value="192"' in page
-    assert "<option selected>ip</option>" in page
+    assert '<option value="ip" selected>ip</option>' in page
     assert links(look(admin_client))["page-after"]["page"] == "2"
 
 

@@ -20,7 +20,7 @@ from django_slidinglimit.usage.standings import State
 from .figures import number
 from .hours import Hour
 from .people import named, people
-from .rows import Row, state_label
+from .rows import Row, kind_label, state_label
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse, QueryDict
@@ -61,7 +61,7 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
         )
         context["links"] = _links(request.GET, found)
     kinds = {wanted.kind, *(found.kinds if "found" in context else ())} - {""}
-    context["kinds"] = sorted(kinds)
+    context["kinds"] = [(kind, kind_label(kind)) for kind in sorted(kinds)]
     observe = "usage" in context and context["usage"].rule.observe
     never = (State.LIMITED, State.BLOCKED) if observe else (State.OBSERVED,)
     context["states"] = [(s.value, state_label(s)) for s in State if s not in never]

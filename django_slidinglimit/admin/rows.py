@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from django_slidinglimit import keeper
 from django_slidinglimit.clients import PREFIXES
+from django_slidinglimit.core.redis import HASHED
 from django_slidinglimit.interventions import is_writable
 from django_slidinglimit.usage.layout import client_member, member_client, rule_field
 from django_slidinglimit.usage.standings import State
@@ -62,6 +63,10 @@ class Row:
     def label(self) -> str:
         """The client in words."""
         return label(self.client, self.person)
+
+    @property
+    def kind(self) -> str:
+        return kind_label(self.client.kind)
 
     @property
     def who(self) -> str:
@@ -213,7 +218,14 @@ def client_query(client: Client) -> str:
 
 def label(client: Client, person: Person | None = None) -> str:
     """A client in words."""
-    return f"{client.kind} {who(client, person)}"
+    return f"{kind_label(client.kind)} {who(client, person)}"
+
+
+def kind_label(kind: str) -> str:
+    """A kind of clients in words."""
+    if kind.startswith(HASHED):
+        return _("%s, hashed") % kind.removeprefix(HASHED)
+    return kind
 
 
 def who(client: Client, person: Person | None = None) -> str:

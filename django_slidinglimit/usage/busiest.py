@@ -8,6 +8,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Literal
 
 from django_slidinglimit import clients, keeper
+from django_slidinglimit.core.redis import HASHED
 
 from . import listed
 from .layout import client_member, member_client
@@ -128,16 +129,15 @@ def of_rule(key: str, wanted: Wanted) -> Page:
     members = {*sums.share, *sums.asked, *sums.over}
     kinds = _kinds(members)
     matching, unlisted = _matching(members, wanted, usage, kinds)
-    if wanted.state in EXCEPTED:
-        matching |= _excepted(usage, wanted, EXCEPTED[wanted.state], unlisted)
     order = _order(found, wanted)
     if wanted.state:
-        chosen = nsmallest(
-            TRIP - len(unlisted), matching, key=_expected_first(found, wanted.state, order)
-        )
+        unlisted += _excepted(usage, wanted, unlisted)[: TRIP - len(unlisted)]
+        likely = _expected_first(found, wanted.state, order)
+        chosen = nsmallest(TRIP - len(unlisted), matching, key=likely)
         standing = _standings(usage, chosen, unlisted)
         kept = [s for s in standing if s.state is wanted.state]
-        looked, candidates = len(chosen), len(matching)
+        looked = len(standing)
+        candidates = looked + len(matching) - len(chosen)
         number, pages = 1, 1
         matched = len(kept)
     else:
@@ -163,7 +163,7 @@ def _matching(
         members = {member for member in members if member.startswith(begins)}
     if not wanted.text:
         return members, []
-    exact = [c for c in _meant(wanted, usage, kinds) if wanted.kind in ("", c.kind)]
+    exact = _meant(wanted, usage, kinds)
     begin = _escaped(wanted.text), _escaped(wanted.text.lower())  # IPv6 may be written in capitals
     end = b'~%s"]' % begin[0]
     found = {_member(client) for client in exact} & members
@@ -178,12 +178,17 @@ def _meant(wanted: Wanted, usage: RuleUsage, kinds: Iterable[str]) -> list[Clien
     """The clients that a text may be the whole identity of."""
     counted = {wanted.kind} if wanted.kind else {*kinds, *_counted(usage)}
     found = dict.fromkeys(wanted.named)
-    for kind in sorted(counted):
+    for kind in sorted({kind.removeprefix(HASHED) for kind in counted}):
         try:
             found[clients.settled(kind, wanted.text)] = None
         except ValueError:
             continue
-    return list(found)
+    return [client for client in found if _is_of(client, wanted.kind)]
+
+
+def _is_of(client: Client, kind: str) -> bool:
+    """Whether a client is of a kind that is wanted, hashed or not."""
+    return not kind or client.kind.removeprefix(HASHED) == kind.removeprefix(HASHED)
 
 
 def _counted(usage: RuleUsage) -> Iterable[str]:
@@ -194,16 +199,18 @@ def _counted(usage: RuleUsage) -> Iterable[str]:
     return ("user", "ip") if name == "user_or_ip" else (name,)
 
 
-def _excepted(
-    usage: RuleUsage, wanted: Wanted, effect: Effect, unlisted: list[Client]
-) -> set[bytes]:
-    """Clients that have an override of their own here; nothing may be recorded of them."""
-    return {
-        _member(client)
+def _excepted(usage: RuleUsage, wanted: Wanted, known: list[Client]) -> list[Client]:
+    """Clients with an override of their own, if one is wanted; nothing may be recorded of them."""
+    effect = EXCEPTED.get(wanted.state)
+    if effect is None:
+        return []
+    return sorted(
+        client
         for client in keeper.current().overrides.own(usage.rule.id, effect)
-        if wanted.kind in ("", client.kind)
-        and (not wanted.text or client.identity.startswith(wanted.text) or client in unlisted)
-    }
+        if _is_of(client, wanted.kind)
+        and client not in known
+        and (client.identity.startswith(wanted.text) or client in wanted.named)
+    )
 
 
 def _order(found: Listed, wanted: Wanted) -> Order:
