@@ -28,7 +28,8 @@ from django_slidinglimit.core.window import Reading, retry_after, verdict
 from django_slidinglimit.headers import fields
 from django_slidinglimit.keeper import publish
 from django_slidinglimit.models import Override, Rule
-from django_slidinglimit.usage import client, hour, overview, recorder
+from django_slidinglimit.usage import busiest, client, hour, overview, recorder
+from django_slidinglimit.usage.busiest import Wanted
 from django_slidinglimit.usage.housekeeping import Housekeeper
 from example_project.server import EmbeddedServer
 from tests.recorded import minute_now
@@ -348,8 +349,10 @@ def test_a_redis_user_with_the_rights_that_are_told_may_do_all(settings: Setting
         publish()
         recorder.flush()
         Housekeeper().keep(connections.store().store, minute_now() + 1)
-        usages = overview.overview()
+        usages = [hour.usage for hour in overview.overview().rules]
         assert {usage.rule.name for usage in usages} == {"any", "other", "none"}
+        for usage in usages:
+            assert busiest.of_rule(usage.fields[0], Wanted()).usage
         assert client.of_client(Client("ip", "127.0.0.1")).rules
         assert len(hour.sources(lambda _rule: True)) == 3
         assert hour.seen([usages[0].rule])
