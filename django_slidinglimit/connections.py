@@ -19,6 +19,7 @@ from .core.breaker import Breaker
 from .core.memory import MemoryStore
 from .core.pool import own_pool
 from .core.redis import RedisStore
+from .core.slots import ClusterStore
 from .core.refusals import RememberingStore
 from .core.wire import Wire
 from .errors import SettingError
@@ -33,7 +34,7 @@ logger = logging.getLogger("django_slidinglimit")
 PAGES_TIMEOUT = 2.0
 
 _breaker: Breaker | None = None  # as the settings describe it
-_pages: RedisStore | None = None  # the same for pages
+_pages: ClusterStore | None = None  # the same for pages
 _making = Lock()
 # What tests put in its place. Neither is dropped when settings change.
 _substitute: Breaker | None = None
@@ -60,7 +61,7 @@ def pages() -> Store:
         return _substitute.store
     with _making:
         if _pages is None:
-            _pages = redis_store(max(conf.current().TIMEOUT, PAGES_TIMEOUT))
+            _pages = ClusterStore(redis_store(max(conf.current().TIMEOUT, PAGES_TIMEOUT)))
         return _pages
 
 
@@ -155,7 +156,7 @@ def _make() -> Breaker:
     global _breaker
     with _making:
         if _breaker is None:
-            _breaker = Breaker(RememberingStore(redis_store()), _changed)
+            _breaker = Breaker(RememberingStore(ClusterStore(redis_store())), _changed)
         return _breaker
 
 
