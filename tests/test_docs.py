@@ -334,7 +334,7 @@ def test_the_examples_of_servers_are_accepted(settings: Settings) -> None:
 
 
 def test_a_redis_user_with_the_rights_that_are_told_may_do_all(settings: Settings) -> None:
-    [line] = [b for b in blocks(DOCS / "redis.md", "") if b.startswith("ACL SETUSER")]
+    [line] = [b for b in blocks(DOCS / "redis.md", "redis") if b.startswith("ACL SETUSER")]
     with EmbeddedServer() as server, Redis.from_url(server.url) as admin:
         admin.execute_command(*line.split())
         url = server.url.replace("unix://", "unix://limits:password@").replace("db=0", "db=1")

@@ -97,9 +97,9 @@ def test_all_rules_of_a_client_share_one_slot(
     seen: list[bytes] = []
 
     class Listening(Wire):
-        def script(self, script: Any, keys: Any, args: Any) -> Any:
+        def script(self, script: Any, keys: Any, args: Any, **asked: Any) -> Any:
             seen.extend(keys)
-            return super().script(script, keys, args)
+            return super().script(script, keys, args, **asked)
 
     store = RedisStore(Listening.from_url(redis_server.url, timeout=5), prefix=prefix)
     assert store.take(hits).allowed or seen
