@@ -8,7 +8,6 @@ what counts. picture.js moves the same shapes between refreshes by the same form
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
 from math import floor, log10
 from typing import TYPE_CHECKING
 
@@ -196,17 +195,29 @@ def _stacked(
 
 def _outline(columns: Sequence[tuple[int, int]]) -> str:
     """What lies between two heights in each column: there along the tops, back along the floors."""
-    parts, place = [], 0
-    for filled, run in groupby(columns, key=lambda column: column[1] > column[0]):
-        floors, tops = zip(*run, strict=True)
-        if filled:
-            there, back = _steps(tops, "h"), _steps(floors[::-1], "h-")
-            parts.append(f"M{place} {HEIGHT - floors[0]}{there}{back}z")
-        place += len(tops)
+    parts = []
+    place, many = 0, len(columns)
+    while place < many:
+        begin = place
+        while place < many and columns[place][1] > columns[place][0]:
+            place += 1
+        if place > begin:
+            run = columns[begin:place]
+            there = _steps([top for _, top in run], "h")
+            back = _steps([floor for floor, _ in reversed(run)], "h-")
+            parts.append(f"M{begin} {HEIGHT - run[0][0]}{there}{back}z")
+        else:
+            place += 1
     return "".join(parts)
 
 
 def _steps(heights: Sequence[int], sideways: str) -> str:
-    return "".join(
-        f"V{HEIGHT - height}{sideways}{sum(1 for _ in run)}" for height, run in groupby(heights)
-    )
+    parts = []
+    last, long = heights[0], 0
+    for height in heights:
+        if height != last:
+            parts.append(f"V{HEIGHT - last}{sideways}{long}")
+            last, long = height, 0
+        long += 1
+    parts.append(f"V{HEIGHT - last}{sideways}{long}")
+    return "".join(parts)

@@ -14,7 +14,7 @@ from .rules import RuleUsage, asked_in, stored_rules
 from .standings import NEAR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .limited import Limited
     from .minutes import Minute, Trip
@@ -120,6 +120,7 @@ def overview() -> Overview:
     usages = asked_in(trip.minutes)
     version = (token or b"").decode(errors="replace")
     found = processes.seen(alive, trip.time_ms)
+    series, total = _series(trip, usages)
     busiest = sorted(usages.items(), key=lambda item: (-_asked(item[1]), item[1].rule.name))
     dropped_fields = {field.decode(errors="replace") for field in dropped[::2]}
     return Overview(
@@ -128,14 +129,14 @@ def overview() -> Overview:
             RuleHour(
                 key,
                 usage,
-                _series(trip, usage.fields),
+                series[key],
                 _clients(trip.minutes, usage.fields),
                 not dropped_fields.isdisjoint(usage.fields),
             )
             for key, usage in busiest[:MOST_RULES]
         ],
         rules_in_all=len(busiest),
-        total=_series(trip, None),
+        total=total,
         limited=limited.read(rest[:4], trip.time_ms, usages),
         near=asking.near(rest[4:], trip.minutes[:2]),
         dropped=len(dropped_fields),
@@ -198,20 +199,28 @@ def _is_limit(field: str) -> bool:
         return False
 
 
-def _series(trip: Trip, fields: Iterable[str] | None) -> Series:
-    """The last hour of some fields together; None: of all."""
-    series = Series([], [], [])
-    for minute in reversed(trip.minutes):
-        counts = minute.counts
-        names = counts if fields is None else fields
-        found = [counts[name] for name in names if name in counts]
-        series.allowed.append(sum(count.allowed for count in found) / 60)
-        series.refused.append(sum(count.refused for count in found) / 60)
-        series.would.append(sum(count.would for count in found) / 60)
+def _series(trip: Trip, usages: Mapping[str, RuleUsage]) -> tuple[dict[str, Series], Series]:
+    """The last hour of rules by their keys, and of all of them together."""
+    found = {key: _empty() for key in usages}
+    total = _empty()
+    by_field = {field: found[key] for key, usage in usages.items() for field in usage.fields}
+    for place, minute in enumerate(reversed(trip.minutes)):
+        for field, counts in minute.counts.items():
+            series = by_field.get(field)
+            if series is not None:
+                for one in (series, total):
+                    one.allowed[place] += counts.allowed / 60
+                    one.refused[place] += counts.refused / 60
+                    one.would[place] += counts.would / 60
     share = 1 - trip.time_ms % 60_000 / 60_000
-    for numbers in (series.allowed, series.refused, series.would):
-        numbers[-1] += numbers[-2] * share
-    return series
+    for series in (*found.values(), total):
+        for numbers in (series.allowed, series.refused, series.would):
+            numbers[-1] += numbers[-2] * share
+    return found, total
+
+
+def _empty() -> Series:
+    return Series([0.0] * MOST, [0.0] * MOST, [0.0] * MOST)
 
 
 def _clients(latest: Sequence[Minute], fields: Sequence[str]) -> int:

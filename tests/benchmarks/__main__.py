@@ -33,6 +33,7 @@ FAMILIES = (
     "concurrency",
     "recording",
     "server",
+    "pages",
     "lookups",
     "decisions",
     "reloads",
