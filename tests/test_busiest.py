@@ -84,7 +84,6 @@ def test_clients_stand_by_the_share_that_they_use_now() -> None:
     assert [line.standing.state for line in page.lines] == [State.LIMITED, State.NEAR, State.OK]
     assert (page.first, page.last, page.matching, page.pages) == (1, 3, 3, 1)
     assert page.kinds == ["ip", "user"]
-    assert page.usage
     assert (page.usage.allowed, page.usage.refused) == (21, 2)
 
 
@@ -258,12 +257,11 @@ def test_a_row_has_its_clients_whatever_its_rate_was(redis_client: Redis) -> Non
     edited = compile_rule(Row.objects.get()).rule
     ask(edited, MARIA, 3)
     page = look(edited)
-    assert page.usage
     assert (page.usage.rule, page.usage.allowed) == (edited, 8)
     [line] = page.lines
     assert (line.standing.used, sum(line.within)) == (8, 8)
     Row.objects.update(mode="off")
-    assert look(edited).usage.gone  # type: ignore[union-attr]
+    assert look(edited).usage.gone
     assert len(look(edited).lines) == 1
 
 
@@ -276,10 +274,10 @@ def test_who_used_most_long_ago_goes_behind_who_uses_something_now() -> None:
 
 def test_without_traffic_there_is_nobody() -> None:
     page = look(stored())
-    assert page.usage
     assert (page.lines, page.matching, page.pages, page.kinds) == ([], 0, 1, [])
     assert look(LIST).lines == []
-    assert busiest.of_rule("d999", Wanted()).usage is None
+    with pytest.raises(LookupError):
+        busiest.of_rule("d999", Wanted())
 
 
 @pytest.mark.parametrize("key", ["c1:5", "c1:x:60000:enforce", ":", "c1:5:60000:off"])

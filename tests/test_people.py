@@ -43,3 +43,19 @@ def test_only_who_may_see_users_is_told_of_them(admin_user: User) -> None:
 
 def test_what_cannot_be_a_users_key_is_passed_over(admin_user: User) -> None:
     assert named(admin_user, Client("user", "9" * 30), Client("user", "x"), Client("ip", "1")) == {}
+
+
+def test_users_are_found_by_what_their_names_begin_with(
+    admin_user: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    maria, marek, ben = (User.objects.create_user(name) for name in ("maria", "marek", "ben"))
+    request = RequestFactory().get("/")
+    request.user = admin_user
+    for queries in (1, 0):
+        with django_assert_num_queries(queries):
+            found = people.named(request, admin.site, "mar")
+        assert found == [Client("user", str(user.pk)) for user in (marek, maria)]
+    assert people.named(request, admin.site, "ben") == [Client("user", str(ben.pk))]
+    assert people.named(request, admin.site, "\0") == []
+    request.user = AnonymousUser()
+    assert people.named(request, admin.site, "mar") == []

@@ -45,9 +45,10 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
     wanted = _wanted(pages, request)
     context: dict[str, Any] = {"title": title, "key": key, "wanted": wanted}
     with pages.told(context):
-        found = busiest.of_rule(key, wanted)
-        if found.usage is None:
-            raise Http404(_("There is no such rule, and none was asked in the last hour."))
+        try:
+            found = busiest.of_rule(key, wanted)
+        except LookupError as exc:
+            raise Http404(_("There is no such rule, and none was asked in the last hour.")) from exc
         context.update(
             title=found.usage.rule.name,
             usage=found.usage,
@@ -114,7 +115,6 @@ def _rows(pages: UsagePages, request: HttpRequest, found: Page) -> list[Row]:
             over=line.over,
         )
         for line in found.lines
-        if found.usage
     ]
 
 
@@ -154,7 +154,7 @@ def _caption(found: Page, wanted: Wanted) -> str:
         "matching": number(found.matching),
         "looked": number(found.looked),
         "candidates": number(found.candidates),
-        "active": number(found.usage.active if found.usage else 0),
+        "active": number(found.usage.active),
     }
     if wanted.state:
         told = _("%(matching)s in this state, of %(looked)s that were looked at")
@@ -162,7 +162,7 @@ def _caption(found: Page, wanted: Wanted) -> str:
             told = _("%(matching)s in this state, of the likeliest %(looked)s of %(candidates)s")
     else:
         told = _("%(first)s to %(last)s of %(matching)s clients")
-        if found.usage and found.usage.active > found.matching and not wanted.narrowed:
+        if found.usage.active > found.matching and not wanted.narrowed:
             told = _(
                 "%(first)s to %(last)s of the busiest %(matching)s of about %(active)s clients"
             )

@@ -31,7 +31,7 @@ PAGE = 50
 BETWEEN = b'","'
 
 # What an override does; the others are how the counter stands.
-EXCEPTED: dict[State | None, Effect] = {State.BLOCKED: "block", State.EXEMPT: "exempt"}
+EXCEPTED: dict[State, Effect] = {State.BLOCKED: "block", State.EXEMPT: "exempt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Page:
     kinds: list[str]
 
     @property
-    def usage(self) -> RuleUsage | None:
+    def usage(self) -> RuleUsage:
         return self.listed.usage
 
     @property
@@ -120,38 +120,45 @@ def of_rule(key: str, wanted: Wanted) -> Page:
     Raises:
         StoreError: the server does not answer.
         ValueError: the key is none.
+        LookupError: the rule is not in the database, and nobody asked it.
     """
     found = listed.read(key)
-    usage = found.usage
-    if usage is None:
-        return Page(found, [], 1, 1, 0, 0, 0, [])
-    sums = found.sums
-    members = {*sums.share, *sums.asked, *sums.over}
+    members = {*found.sums.share, *found.sums.asked, *found.sums.over}
     kinds = _kinds(members)
-    matching, unlisted = _matching(members, wanted, usage, kinds)
-    order = _order(found, wanted)
+    matching, unlisted = _matching(members, wanted, found.usage, kinds)
     if wanted.state:
-        unlisted += _excepted(usage, wanted, unlisted)[: TRIP - len(unlisted)]
-        likely = _expected_first(found, wanted.state, order)
-        chosen = nsmallest(TRIP - len(unlisted), matching, key=likely)
-        standing = _standings(usage, chosen, unlisted)
-        kept = [s for s in standing if s.state is wanted.state]
-        looked = len(standing)
-        candidates = looked + len(matching) - len(chosen)
-        number, pages = 1, 1
-        matched = len(kept)
-    else:
-        pages = max(1, -(-len(matching) // PAGE))
-        number = min(max(1, wanted.page), pages)
-        chosen = nsmallest(PAGE * number, matching, key=order)[PAGE * (number - 1) :]
-        kept = _standings(usage, chosen, unlisted if number == 1 else ())
-        looked = candidates = 0
-        matched = len(matching) + max(0, len(kept) - len(chosen))
+        return _in_state(found, wanted, wanted.state, kinds, matching, unlisted)
+    pages = max(1, -(-len(matching) // PAGE))
+    number = min(max(1, wanted.page), pages)
+    chosen = nsmallest(PAGE * number, matching, key=_order(found, wanted))[PAGE * (number - 1) :]
+    kept = _standings(found.usage, chosen, unlisted if number == 1 else ())
+    matched = len(matching) + len(kept) - len(chosen)
+    return Page(found, _lines(found, wanted, kept), number, pages, matched, 0, 0, kinds)
+
+
+def _in_state(
+    found: Listed,
+    wanted: Wanted,
+    state: State,
+    kinds: list[str],
+    matching: set[bytes],
+    unlisted: list[Client],
+) -> Page:
+    """Those in a state, of the clients that are likeliest to be in it: more are not looked at."""
+    unlisted = [*unlisted, *_excepted(found.usage, wanted, state, unlisted)][:TRIP]
+    likely = _expected_first(found, state, _order(found, wanted))
+    chosen = nsmallest(TRIP - len(unlisted), matching, key=likely)
+    looked = _standings(found.usage, chosen, unlisted)
+    lines = _lines(found, wanted, [s for s in looked if s.state is state])
+    candidates = len(looked) + len(matching) - len(chosen)
+    return Page(found, lines, 1, 1, len(lines), len(looked), candidates, kinds)
+
+
+def _lines(found: Listed, wanted: Wanted, kept: list[Standing]) -> list[Line]:
     if wanted.order == "used":
         kept.sort(key=_most_used)
-    usage.clients = kept
-    lines = [Line(s, *found.history(_member(s.client))) for s in kept]
-    return Page(found, lines, number, pages, matched, looked, candidates, kinds)
+    found.usage.clients = kept
+    return [Line(standing, *found.history(_member(standing.client))) for standing in kept]
 
 
 def _matching(
@@ -199,14 +206,15 @@ def _counted(usage: RuleUsage) -> Iterable[str]:
     return ("user", "ip") if name == "user_or_ip" else (name,)
 
 
-def _excepted(usage: RuleUsage, wanted: Wanted, known: list[Client]) -> list[Client]:
+def _excepted(
+    usage: RuleUsage, wanted: Wanted, state: State, known: Collection[Client]
+) -> list[Client]:
     """Clients with an override of their own, if one is wanted; nothing may be recorded of them."""
-    effect = EXCEPTED.get(wanted.state)
-    if effect is None:
+    if state not in EXCEPTED:
         return []
     return sorted(
         client
-        for client in keeper.current().overrides.own(usage.rule.id, effect)
+        for client in keeper.current().overrides.own(usage.rule.id, EXCEPTED[state])
         if _is_of(client, wanted.kind)
         and client not in known
         and (client.identity.startswith(wanted.text) or client in wanted.named)

@@ -34,14 +34,14 @@ class Listed:
     """A rule and its clients, by the member that each is in the sets.
 
     Args:
-        usage: the rule; None if it is not known at all.
+        usage: the rule.
         trip: the first round trip, with the hour's minutes.
         counts: the rule's minutes, oldest first.
         sums: its clients.
         dropped: so many minutes' clients were dropped for lack of room.
     """
 
-    usage: RuleUsage | None
+    usage: RuleUsage
     trip: Trip
     counts: list[Counts]
     sums: Sums
@@ -64,6 +64,7 @@ def read(key: str) -> Listed:
     Raises:
         StoreError: the server does not answer.
         ValueError: the key is none.
+        LookupError: the rule is not in the database, and nobody asked it.
     """
     rule_id, of_code, _ = key.partition(":")
     if of_code:
@@ -122,10 +123,9 @@ def _asked_most(key: str, own: Sequence[Minute]) -> list[str]:
 
 def _listed(key: str, own: Sequence[Minute], reading: Reading, trip: Trip) -> Listed:
     usage = asked_in(own).get(key) or _unasked(key)
-    fields = [name for name in (usage.fields if usage else ()) if name in reading.found]
-    found = {name: reading.found[name] for name in fields}
+    found = {name: reading.found[name] for name in usage.fields if name in reading.found}
     sums = [each.sums for each in found.values()]
-    if usage is not None and usage.stored is None:
+    if usage.stored is None:
         for name in reading.found.keys() - found.keys():
             if only := _overridden(usage.rule, name, reading.found[name]):
                 found[name] = reading.found[name]
@@ -133,10 +133,8 @@ def _listed(key: str, own: Sequence[Minute], reading: Reading, trip: Trip) -> Li
     joined = sums[0] if sums else Sums()
     for other in sums[1:]:
         joined.join(other)
-    if usage is not None:
-        usage.active = max(usage.active, len(joined.asked), len(joined.share))
-    own_fields = usage.fields if usage else ()
-    counts = [_sum(m.counts.get(name) for name in own_fields) for m in reversed(own)]
+    usage.active = max(usage.active, len(joined.asked), len(joined.share))
+    counts = [_sum(m.counts.get(name) for name in usage.fields) for m in reversed(own)]
     by_minute = [
         [each.minutes[minute.number] for each in found.values() if minute.number in each.minutes]
         for minute in reversed(own)
@@ -157,13 +155,13 @@ def _overridden(rule: Rule, name: str, found: Found) -> set[bytes]:
     return overridden
 
 
-def _unasked(key: str) -> RuleUsage | None:
+def _unasked(key: str) -> RuleUsage:
     """A rule that nobody asked in the last hour."""
     rule_id, of_code, _ = key.partition(":")
     if of_code:
         return RuleUsage(field_rule(key, rule_id), None, MOST)
-    stored = stored_rules().get(key)
-    return RuleUsage(stored.rule, stored, MOST) if stored else None
+    stored = stored_rules()[key]
+    return RuleUsage(stored.rule, stored, MOST)
 
 
 def _sum(found: Iterable[Counts | None]) -> Counts:

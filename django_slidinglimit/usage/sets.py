@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Command = tuple[Any, ...]
 
-# Members kept here, of all sets together: some 20 MB. Three sets of a field may have 31,500.
+# Members kept here, of all sets together: some 30 MB. A field may have 33,000.
 MOST_KEPT = 300_000
 
 
