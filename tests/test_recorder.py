@@ -514,6 +514,44 @@ assert os.waitpid(child, 0)[1] == 0
     assert totals == {"d1": 7, "d2": 6}
 
 
+def test_where_the_thread_does_not_get_to_run_the_end_of_a_request_flushes(
+    redis_client: Redis,
+) -> None:
+    script = """
+import ctypes
+from django.core.signals import request_finished
+take(3)
+ctypes.PyDLL(None).usleep(2_500_000)  # as between requests under uWSGI without threads
+request_finished.send(None)
+os._exit(0)
+"""
+    run(script)
+    assert counted(redis_client) == 3
+
+
+def test_where_the_thread_flushes_the_end_of_a_request_does_nothing(
+    told: Recorder, redis_client: Redis
+) -> None:
+    told.record(seen(user(1)))
+    told.flush_if_late()
+    assert not redis_client.keys()
+
+
+def test_a_killed_process_loses_its_last_second_at_most(redis_client: Redis) -> None:
+    script = """
+import time
+take(5)
+while recorder.recorder._tally.minutes:  # until the thread has taken it
+    time.sleep(0.01)
+with recorder.recorder._flushing:  # and written it
+    pass
+take(3)
+os.kill(os.getpid(), 9)
+"""
+    run(script, -signal.SIGKILL)
+    assert counted(redis_client) in (5, 8)
+
+
 # Settings and stores
 
 

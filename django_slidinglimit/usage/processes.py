@@ -57,14 +57,14 @@ def beat(token: bytes | None) -> Command:
     Args:
         token: the version of the rules that it obeys.
     """
-    store = connections.store()
+    store, this = connections.store(), _this()
     text = "" if token is None else token.decode(errors="replace")
     told = {
         "token": text,
-        "obeyed_ms": _self.obeyed_ms(text),
+        "obeyed_ms": this.obeyed_ms(text),
         "breaker_open": store.failure is not None,
     }
-    return ("EVAL", BEAT.source, 1, key(store.prefix), GONE * 2, _self.field, json.dumps(told))
+    return ("EVAL", BEAT.source, 1, key(store.prefix), GONE * 2, this.field, json.dumps(told))
 
 
 def seen(reply: Sequence[bytes], now_ms: int) -> list[Process]:
@@ -110,7 +110,8 @@ class _Self:
     """This process: its field, and since when it obeys a version of the rules."""
 
     def __init__(self) -> None:
-        self.field = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.pid = os.getpid()
+        self.field = f"{socket.gethostname()}:{self.pid}:{secrets.token_hex(4)}"
         self._token: str | None = None
         self._since = 0.0
 
@@ -124,10 +125,9 @@ class _Self:
 _self = _Self()
 
 
-def _after_fork() -> None:
+def _this() -> _Self:
+    """This process. (uWSGI forks without telling Python.)"""
     global _self
-    _self = _Self()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    if _self.pid != os.getpid():
+        _self = _Self()
+    return _self
