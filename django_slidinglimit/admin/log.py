@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from django_slidinglimit.core.decisions import Rule as CompiledRule
-    from django_slidinglimit.interventions import Change
 
     from .states import State
 
@@ -77,8 +76,8 @@ def write(
     )
 
 
-def write_changes(request: HttpRequest, changes: Iterable[Change]) -> None:
-    """Write to their log what was done to overrides."""
+def write_changes(request: HttpRequest, changes: Iterable[tuple[Model, Model | None]]) -> None:
+    """Write to their log what was done to rows: each as it is now, and as it was, if it was."""
     for row, was in changes:
         if was is None:
             write(request, ADDITION, [(row, added(row))])

@@ -6,22 +6,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.apps import apps
-from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
-from django.http import HttpRequest
 
 from django_slidinglimit import exchange
 from django_slidinglimit.documents import InvalidFileError
 from django_slidinglimit.loading import database
+from django_slidinglimit.management import history, operating
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
 
 class Command(BaseCommand):
-    help = "Exports and imports rate limits: the rules and overrides of the admin."
+    help = "Looks at and helps the clients of rate limits; exports and imports the rules."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -44,6 +42,7 @@ class Command(BaseCommand):
         load.add_argument(
             "--user", metavar="NAME", help="who does it, for the admin's history (default: none)"
         )
+        operating.add_arguments(actions, self)
 
     def handle(self, *, run: Any, **options: Any) -> None:
         run(**options)
@@ -59,7 +58,7 @@ class Command(BaseCommand):
             raise CommandError(f"{file} cannot be written: {exc}") from exc
 
     def load(self, *, file: str, prune: bool, dry_run: bool, user: str | None, **_: Any) -> None:
-        person = None if user is None else _person(user)
+        person = history.person(user)
         text = _read(file)
         try:
             with transaction.atomic(using=database()):
@@ -68,7 +67,7 @@ class Command(BaseCommand):
                 else:
                     plan = exchange.load(text, prune=prune, user=person)
                     if person is not None:
-                        _log(person, plan)
+                        history.write_plan(person, plan)
         except InvalidFileError as exc:
             raise CommandError(f"Nothing is imported.\n{exc}") from exc
         for line in plan.lines():
@@ -84,33 +83,3 @@ def _read(file: str) -> str:
         return Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise CommandError(f"{file} cannot be read: {exc}") from exc
-
-
-def _person(name: str) -> Any:
-    if not apps.is_installed("django.contrib.admin"):
-        raise CommandError("--user is for the admin's history, and the admin is not installed.")
-    model = get_user_model()
-    try:
-        return model._default_manager.get_by_natural_key(name)
-    except model.DoesNotExist:
-        raise CommandError(f"There is no user {name!r}.") from None
-
-
-def _log(person: Any, plan: exchange.Plan) -> None:
-    """Write what an import has done to the admin's history."""
-    # Here, because a project may do without the admin.
-    from django.contrib.admin.models import ADDITION, CHANGE, DELETION
-
-    from django_slidinglimit.admin import log
-    from django_slidinglimit.admin.states import state_of
-
-    request = HttpRequest()
-    request.user = person
-    for change in plan.changes():
-        row, was = change.row, change.was
-        if change.removed:
-            log.write(request, DELETION, [(row, log.deleted(row))])
-        elif was is None:
-            log.write(request, ADDITION, [(row, log.added(row))])
-        else:
-            log.write(request, CHANGE, [(row, log.changed(row, state_of(was)))])
