@@ -1,6 +1,7 @@
 """The page of one rule, as a browser without JavaScript gets it."""
 
 import re
+import threading
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -12,6 +13,7 @@ from django.test import override_settings
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
+from redis.connection import AbstractConnection
 
 from django_slidinglimit import clients, connections, limiter
 from django_slidinglimit.core.decisions import Client, Hit, Rule
@@ -280,8 +282,10 @@ def test_the_live_part_is_the_same_until_something_changes(admin_client: Browser
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_refresh_asks_the_database_for_session_and_permission_alone(
-    django_assert_num_queries: DjangoAssertNumQueries, settings: Settings
+def test_a_refresh_takes_two_trips_and_asks_the_database_for_session_and_permission_alone(
+    django_assert_num_queries: DjangoAssertNumQueries,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.SLIDINGLIMIT = {"TIMEOUT": 10}
     User.objects.create_user("maria")
@@ -292,8 +296,18 @@ def test_a_refresh_asks_the_database_for_session_and_permission_alone(
         ask(rule, Client("user", str(n + 40)))
     query = {"fragment": "1", "text": "7"}
     assert "user 77 blocked" in text_of(look(browser, rule, **query))
+    trips: list[object] = []
+    send = AbstractConnection.send_packed_command
+
+    def note(self: AbstractConnection, command: Any, **options: Any) -> None:
+        if threading.current_thread() is threading.main_thread():  # no recorder, no keeper
+            trips.append(command)
+        send(self, command, **options)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", note)
     with django_assert_num_queries(4):  # session, user, permissions of its own and of its groups
         look(browser, rule, **query)
+    assert len(trips) == 2
 
 
 @pytest.mark.parametrize("fragment", [{}, {"fragment": "1"}])

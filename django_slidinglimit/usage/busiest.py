@@ -232,8 +232,10 @@ def _expected_first(
     found: Listed, state: State, order: Order
 ) -> Callable[[bytes], tuple[bool, tuple[float, float, bytes]]]:
     """Those first that are in the state by what was recorded of them."""
+    share, over = found.sums.share.get, found.sums.over.get
+    if state is State.BLOCKED:  # nothing is counted of them but what is refused
+        return lambda member: (not over(member), order(member))
     low, high = {State.OK: (0.0, NEAR), State.NEAR: (NEAR, 100)}.get(state, (100, 101))
-    share = found.sums.share.get
     return lambda member: (not low <= share(member, 0.0) < high, order(member))
 
 
