@@ -87,7 +87,7 @@ def test_cards_count_the_last_minute(admin_client: Browser) -> None:
     page = text_of(admin_client.get(OVERVIEW))
     for card in (
         "36 requests a minute",
-        "21 (58%) refused a minute",
+        "21 refused a minute (58%)",
         "… near a limit",
         "1 blocked clients",
         "5 would be refused a minute",
@@ -168,6 +168,7 @@ def test_who_is_blocked_is_said_to_be(admin_client: Browser) -> None:
     page = admin_client.get(OVERVIEW)
     assert re.search(r"user 77 blocked Search 10/h 1 .*? never", text_of(page))
     assert "Block user 77" not in page.content.decode()
+    assert "Unblock user 77 on Search" in page.content.decode()
 
 
 def test_a_user_is_named_to_those_who_may_see_users() -> None:

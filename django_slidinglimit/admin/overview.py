@@ -176,10 +176,10 @@ def _cards(found: Overview) -> list[Card]:
     allowed, refused, would = (round(60 * each) for each in found.total.now)
     every = allowed + refused + would
     near, blocked = found.near, found.limited.blocked
-    share = f"{number(refused)} ({percent(refused, every)})" if refused else "0"
+    share = f" ({percent(refused, every)})" if refused else ""
     return [
         Card(number(every), _("requests a minute")),
-        Card(share, _("refused a minute"), "limited" if refused else ""),
+        Card(number(refused), _("refused a minute") + share, "limited" if refused else ""),
         Card("…" if near is None else number(near), _("near a limit"), "near" if near else ""),
         Card(number(blocked), _("blocked clients"), "blocked" if blocked else ""),
         Card(number(would), _("would be refused a minute"), "observed" if would else ""),
