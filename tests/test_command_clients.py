@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -24,9 +26,6 @@ from django_slidinglimit.usage import recorder
 from tests.odd import ODD
 
 from .worker import Worker
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.django_db
 
@@ -249,3 +248,15 @@ def test_a_block_is_obeyed_by_another_process_within_a_second(tmp_path: Path) ->
         assert allowed_within_a_second(worker, False)
         run("unblock", "ip", "127.0.0.1")
         assert allowed_within_a_second(worker, True)
+
+
+def test_what_docs_usage_shows_runs(search: Row) -> None:
+    ask(compiled(search), Client("ip", "203.0.113.66"), 3)
+    text = (Path(__file__).parents[1] / "docs" / "usage.md").read_text()
+    lines = re.findall(r"^python manage\.py slidinglimit (.*)$", text, re.MULTILINE)
+    done = [run(*shlex.split(line, comments=True)) for line in lines]
+    assert len(done) == 7
+    assert "203.0.113.66" in done[0]
+    assert "starts afresh on Search" in "".join(done)
+    assert "is not blocked any more" in done[-1]
+    assert Override.objects.get().reason == "scrapes the catalogue"
