@@ -12,11 +12,12 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 from playwright.sync_api import expect
 
-from django_slidinglimit import limiter
+from django_slidinglimit import connections, keeper, limiter
 from django_slidinglimit.core.decisions import Client, Hit
 from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.rules import compile_rule
-from django_slidinglimit.usage import recorder
+from django_slidinglimit.usage import processes, recorder
+from django_slidinglimit.usage.layout import rule_field
 from tests.conftest import missing
 from tests.recorded import record
 
@@ -202,4 +203,22 @@ def test_axe_finds_no_fault_where_an_exemption_is_asked_for_and_can_be_undone(
     page.get_by_role("button", name="Exempt", exact=True).click()
     expect(page.get_by_role("button", name="Undo")).to_be_visible()
     page.locator("details summary").last.click()
+    check(page, axe)
+
+
+def test_axe_finds_no_fault_in_the_overview_unfolded(page: Page, axe: str, rule: Rule) -> None:
+    store = connections.store()
+    store.run([processes.beat(b"older"), ("SET", keeper.token_key(), "newer")])
+    store.run([("HSET", f"{store.prefix}usage:dropped", rule_field(compile_rule(rule).rule), 1)])
+    page.goto(f"{ADMIN}/usage/")
+    for name in ("1 seen, 1 behind", "The same numbers in a table"):
+        page.get_by_text(name).click()
+    expect(page.get_by_role("table").filter(has_text="behind")).to_be_visible()
+    expect(page.get_by_text("clients not kept")).to_be_visible()
+    check(page, axe)
+
+
+def test_axe_finds_no_fault_in_an_overview_without_rules(page: Page, axe: str) -> None:
+    page.goto(f"{ADMIN}/usage/")
+    expect(page.get_by_role("link", name="Add a rule")).to_be_visible()
     check(page, axe)
