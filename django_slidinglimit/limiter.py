@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from . import clients, connections
@@ -39,24 +40,24 @@ class Walk:
     `decision` is everything decided so far, as one; `taken` holds what can still be given back.
     """
 
-    answers: dict[Question, Answer] = field(default_factory=dict)
-    taken: list[Decision] = field(default_factory=list)
     decision: Decision = field(default_factory=Decision)
+    taken: list[Decision] = field(default_factory=list)
 
-    def add(self, answers: Iterable[tuple[Question, Answer]], time_ms: int | None = None) -> None:
+    @property
+    def answers(self) -> dict[Question, Answer]:
+        """What was decided, by question."""
+        return {_question(answer.hit): answer for answer in self.decision.answers}
+
+    def add(self, answers: Iterable[Answer], time_ms: int | None = None) -> None:
         """Take up answers, in place of earlier ones to the same questions."""
-        self.answers.update(answers)
-        self.decision = Decision(tuple(self.answers.values()), time_ms or self.decision.time_ms)
+        known = self.answers | {_question(answer.hit): answer for answer in answers}
+        self.decision = Decision(tuple(known.values()), time_ms or self.decision.time_ms)
 
-    def about(self, questions: Iterable[Question]) -> Decision:
-        """What was decided on some questions; one that was not asked is passed over."""
+    def about(self, hits: Iterable[Hit]) -> Decision:
+        """What was decided on some hits; one that was not asked is passed over."""
         answers = self.answers
+        questions = dict.fromkeys(map(_question, hits))
         return Decision(tuple(answers[q] for q in questions if q in answers), self.decision.time_ms)
-
-    def knows(self, question: Question, hit: Hit) -> bool:
-        """Whether a question is answered, for as much as the hit costs."""
-        answer = self.answers.get(question)
-        return answer is not None and answer.hit.cost >= hit.cost
 
     def charged(self, counter: Counter) -> int:
         """What was counted on a counter so far."""
@@ -118,30 +119,23 @@ def decide(request: Any, places: Sequence[Place], walk: Walk) -> Decision:
         The decision on these places alone; `walk.decision` has everything.
     """
     hits, without = hits_of(request, places)
-    taken = Decision()
-    if without:  # refused, whatever the counters hold
-        refused = {_question(answer.hit): answer for answer in without}
-        if untold := tuple(a for q, a in refused.items() if q not in walk.answers):
-            recorder.record(Decision(untold))
-        walk.add(refused.items())
-        asked = {question: answer.hit for question, answer in refused.items()}
-    elif walk.answers:
-        asked = _questions(hits)
-        fresh = {q: hit for q, hit in asked.items() if not walk.knows(q, hit)}
-        taken = _ask([_rest(hit, walk) for hit in fresh.values()], walk.decision)
-        walk.add(
-            (
-                (question, _whole(answer, hit, walk))
-                for (question, hit), answer in zip(fresh.items(), taken.answers, strict=False)
-            ),
-            taken.time_ms,
-        )
-    else:
-        asked = _questions(hits)
-        taken = walk.decision = take(list(asked.values()))
-        walk.answers.update(zip(asked, taken.answers, strict=True))
+    if not without and not walk.decision.answers:  # nothing to compare with
+        taken = walk.decision = take(_without_doubles(hits))
         walk.taken.append(taken)
         return taken
+    known, taken = walk.answers, Decision()
+    asked: Sequence[Hit]
+    if without:  # refused, whatever the counters hold
+        asked = [answer.hit for answer in without]
+        untold = tuple(answer for answer in without if _question(answer.hit) not in known)
+        if untold:
+            recorder.record(Decision(untold))
+        walk.add(without)
+    else:
+        asked = _without_doubles(hits)
+        fresh = [hit for hit in asked if not _answers(known.get(_question(hit)), hit)]
+        taken = _ask([_rest(hit, walk) for hit in fresh], walk.decision)
+        walk.add(list(map(_whole, taken.answers, fresh, repeat(walk))), taken.time_ms)
     if not walk.about(asked).allowed:
         give_back(walk)
     walk.taken.append(taken)
@@ -205,7 +199,7 @@ def give_back(walk: Walk) -> None:
         if decision.charges:
             with suppress(StoreError):  # if it is away, the counts lapse with their windows
                 connections.store().refund(decision)
-    walk.add([(question, refunded(answer)) for question, answer in walk.answers.items()])
+    walk.add(map(refunded, walk.decision.answers))
     walk.taken.clear()
 
 
@@ -294,14 +288,21 @@ def _question(hit: Hit) -> Question:
     return (hit.counter, hit.rule.rate.limit, hit.rule.observe)
 
 
-def _questions(hits: Sequence[Hit]) -> dict[Question, Hit]:
+def _without_doubles(hits: Sequence[Hit]) -> Sequence[Hit]:
     """The hits without doubles; of the same question, the one of the greatest cost."""
+    if len(hits) < 2:
+        return hits
     asked: dict[Question, Hit] = {}
     for hit in hits:
         question = _question(hit)
         if hit.cost > asked.setdefault(question, hit).cost:
             asked[question] = hit
-    return asked
+    return list(asked.values())
+
+
+def _answers(answer: Answer | None, hit: Hit) -> bool:
+    """Whether an answer to the same question is one for as much as the hit costs."""
+    return answer is not None and answer.hit.cost >= hit.cost
 
 
 def _rest(hit: Hit, walk: Walk) -> Hit:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from django.http import HttpResponse, JsonResponse
+from django.conf import settings
+from django.core.signals import setting_changed
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template import TemplateDoesNotExist, loader
 from django.utils.html import format_html
 from django.utils.translation import get_language, gettext, ngettext
@@ -92,24 +95,61 @@ def _prefers_json(request: Any) -> bool:
     renderer = getattr(request, "accepted_renderer", None)
     if renderer is not None:
         return bool(renderer.format == "json")
-    if len(request.META.get("HTTP_ACCEPT", "")) > LONGEST_ACCEPT:
-        return False
+    accept = request.META.get("HTTP_ACCEPT", "*/*")
+    return len(accept) <= LONGEST_ACCEPT and _json_is_preferred(accept)
+
+
+@lru_cache(maxsize=1024)
+def _json_is_preferred(accept: str) -> bool:
+    request = HttpRequest()
+    request.META["HTTP_ACCEPT"] = accept
     preferred = request.get_preferred_type(["text/html", "application/json"])
     return bool(preferred == "application/json")
 
 
 def _page(request: Any, decision: Decision, wait: int | None) -> str:
+    template = _template()
+    told = blocked(decision)
+    if template is None:
+        return _plain_page(get_language(), told, wait)
+    context = {"decision": decision, "blocked": told, "retry_after": wait}
+    page: str = template.render(context, request)
+    return page
+
+
+@lru_cache(maxsize=1024)
+def _plain_page(language: str | None, told: str, wait: int | None) -> str:
+    """The page of a project without a template, in the language that is active."""
+    if told:
+        advice = told
+    elif wait is None:
+        advice = gettext("This request cannot be admitted, however long you wait.")
+    else:
+        advice = gettext("Try again in %(wait)s.") % {"wait": in_words(wait)}
+    title = gettext("Too many requests")
+    return format_html(_PAGE, language=language or "en", title=title, advice=advice)
+
+
+def _template() -> Any:
+    """The project's template; None if it has none, which is looked for once, but for DEBUG."""
+    global _missing
+    if _missing and not settings.DEBUG:
+        return None
     try:
-        template = loader.get_template(TEMPLATE)
+        return loader.get_template(TEMPLATE)
     except TemplateDoesNotExist:
-        told = blocked(decision)
-        if told:
-            advice = told
-        elif wait is None:
-            advice = gettext("This request cannot be admitted, however long you wait.")
-        else:
-            advice = gettext("Try again in %(wait)s.") % {"wait": in_words(wait)}
-        title = gettext("Too many requests")
-        return format_html(_PAGE, language=get_language() or "en", title=title, advice=advice)
-    context = {"decision": decision, "blocked": blocked(decision), "retry_after": wait}
-    return template.render(context, request)
+        _missing = True
+        return None
+
+
+_missing = False
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    global _missing
+    _missing = False
+    if setting in ("LANGUAGE_CODE", "LOCALE_PATHS", "USE_I18N"):
+        _plain_page.cache_clear()
+
+
+setting_changed.connect(_forget)

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -204,3 +205,33 @@ def test_a_views_own_answer_to_throttling_goes_before_ours() -> None:
 
     Override.objects.create(kind="user", identity="42", effect="block")
     assert call(Own.as_view(), user=ALICE).data["detail"] == "Not now."
+
+
+def page(wait_ms: int = 5000) -> str:
+    return refusal.response(get(), refused(wait_ms)).content.decode()
+
+
+def test_a_template_that_is_added_is_found_under_debug_and_else_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    loaders = [("django.template.loaders.filesystem.Loader", [str(tmp_path)])]
+    engine = {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "OPTIONS": {"loaders": loaders},
+    }
+    with override_settings(TEMPLATES=[engine]):
+        assert "Try again" in page()
+        (tmp_path / "429.html").write_text("our own")
+        assert "Try again" in page()
+        with override_settings(DEBUG=True):
+            assert page() == "our own"
+        assert page() == "our own"  # a change of settings is as good as a restart
+
+
+def test_the_plain_page_is_told_in_each_language_and_of_each_wait() -> None:
+    seen = set()
+    for language in ("en", "de"):
+        with translation.override(language):
+            seen |= {page(wait) for wait in (5000, 4999, 300_000)}
+            assert f'lang="{language}"' in page()
+    assert len(seen) == 4
