@@ -111,7 +111,8 @@ def test_the_client_page_tells_both_windows_and_what_still_counts(admin_client: 
 def test_the_picture_is_drawn_with_plain_numbers_in_any_language(admin_client: Browser) -> None:
     ask(Rule("c1", Rate(3000, 3_600_000), "list"), MARIA, 1)
     page = admin_client.get(f"{CLIENT}?kind=user&identity=77").content.decode()
-    page = page[page.index("data-sl-fragment") :]  # around it there are the theme's own
+    # Around it there are the theme's own.
+    page = page[page.index("data-sl-fragment") : page.index('id="sl-act"')]
     assert 'data-limit="3000" data-window="3600000"' in page
     drawn = re.findall(r' (?:x|y|width|height)="([^"]*)"', page)
     assert len(drawn) > 20
