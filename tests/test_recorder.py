@@ -15,24 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_slidinglimit import clients, connections, limiter, places
-from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
+from django_slidinglimit.core.decisions import Answer, Client, Decision, Hit, Rule, Verdict
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
-from django_slidinglimit.usage import recorder, tally
+from django_slidinglimit.usage import budget, recorder, tally
+from django_slidinglimit.usage.budget import FEW_CLIENTS, MOST_CLIENTS
 from django_slidinglimit.usage.layout import (
     client_member,
     field_rule,
+    linked,
     member_client,
+    member_limited,
     rule_field,
 )
 from django_slidinglimit.usage.recorder import Recorder
-from django_slidinglimit.usage.tally import (
-    FEW_CLIENTS,
-    MOST_CLIENTS,
-    MOST_CLIENTS_IN_ALL,
-    MOST_RULES,
-)
+from django_slidinglimit.usage.tally import MOST_CLIENTS_IN_ALL, MOST_RULES
 from example_project.server import EmbeddedServer
 
 from . import recorded
@@ -336,6 +334,136 @@ def test_what_clients_asked_is_bounded_too(told: Recorder, redis_client: Redis) 
         assert kept == {user(MOST_CLIENTS + number): 2 for number in range(MOST_CLIENTS)}
 
 
+# Who is limited, and since when
+
+
+def limited(redis: Redis, minute: int = MINUTE) -> dict[tuple[str, Client], tuple[int, int]]:
+    """Clients under rules: how often they were refused, and since when, in ms of NOW."""
+    base = f"sl:usage:{{{minute}}}:"
+    since: Any = dict(redis.zrange(f"{base}since", 0, -1, withscores=True))
+    refused: Any = dict(redis.zrange(f"{base}limited", 0, -1, withscores=True))
+    assert since.keys() == refused.keys()
+    return {member_limited(m): (int(n), int(since[m]) - NOW) for m, n in refused.items()}
+
+
+def test_who_is_refused_is_told_with_how_often_and_since_when(
+    told: Recorder, redis_client: Redis
+) -> None:
+    for late in (-900, -500, 0):
+        told.record(seen(user(1), 5, RULE, OTHER, OBSERVING, now=NOW + late))
+    told.record(seen(user(2), 0))
+    told.flush()
+    assert limited(redis_client) == {(rule_field(RULE), user(1)): (3, -900)}
+
+
+def test_the_first_refusal_holds_as_long_as_a_client_is_refused_every_minute(
+    told: Recorder, redis_client: Redis
+) -> None:
+    field = rule_field(RULE)
+    for seconds in (0, 1, 31, 90, 149):
+        told.record(seen(user(1), 5, now=NOW + seconds * 1000))
+        told.flush()
+    assert limited(redis_client) == {(field, user(1)): (1, 0)}
+    assert limited(redis_client, MINUTE + 1) == {(field, user(1)): (2, 0)}
+    assert limited(redis_client, MINUTE + 2) == {(field, user(1)): (1, 0)}
+    assert limited(redis_client, MINUTE + 3) == {(field, user(1)): (1, 0)}
+    told.record(seen(user(1), 5, now=NOW + 210_000))  # 61 s later
+    told.flush()
+    assert limited(redis_client, MINUTE + 4) == {(field, user(1)): (1, 210_000)}
+
+
+def test_of_all_processes_the_first_refusal_holds(told: Recorder, redis_client: Redis) -> None:
+    for recording, late in ((told, -100), (recorder.recorder, -700), (told, 0)):
+        recording.record(seen(user(1), 5, now=NOW + late))
+        recording.flush()
+    assert limited(redis_client) == {(rule_field(RULE), user(1)): (3, -700)}
+
+
+def test_of_very_many_limited_clients_the_most_refused_are_kept(
+    told: Recorder, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "MOST_LIMITED", 50)
+    monkeypatch.setattr(budget, "MOST_LIMITED", 100)
+    for times in (2, 1):
+        for number in range(300):
+            for _ in range(times):
+                told.record(seen(user(number * times), 5))
+        told.flush()
+    found = limited(redis_client)
+    assert len(found) == 100
+    assert all(times >= 2 for times, _ in found.values())
+    assert len(told._limited) == 50
+
+
+def test_a_refusal_without_a_counter_is_in_the_minute_of_redis(
+    told: Recorder, redis_client: Redis
+) -> None:
+    verdict = Verdict(False, 5, 0, None, 0)
+    blocked = Decision((Answer(Hit(RULE, user(1)), verdict, None),))
+    told.record(seen(user(2)))
+    assert abs(told.now_ms - NOW) < 60_000  # as the store said, whatever the clock here says
+    told.record(blocked)
+    told.flush()
+    found = limited(redis_client) | limited(redis_client, MINUTE + 1)
+    assert [times for times, _ in found.values()] == [1]
+    seconds, _ = redis_client.time()
+    assert abs(told.now_ms - int(seconds) * 1000) < 60_000  # as Redis said
+
+
+def test_before_anything_is_known_of_redis_the_clock_here_is_taken(
+    told: Recorder, redis_client: Redis
+) -> None:
+    verdict = Verdict(False, 5, 0, None, 0)
+    before = int(time.time() // 60)
+    told.record(Decision((Answer(Hit(RULE, user(1)), verdict, None),)))
+    told.flush()
+    minutes = range(before, int(time.time() // 60) + 1)
+    assert sum(sum(counts(redis_client, minute).values()) for minute in minutes) == 1
+
+
+# Who belongs together
+
+
+def links(redis: Redis, client: Client) -> set[Client]:
+    """The clients that are linked to one."""
+    member = client_member(client)
+    found: Any = redis.zrangebylex(f"sl:usage:{{{MINUTE}}}:links", f"[{member} ", f"[{member} \xff")
+    return {linked(client, each) for each in found}
+
+
+def both(told: Recorder, *clients: Client) -> None:
+    answers = tuple(seen(client).answers[0] for client in clients)
+    told.record(Decision(answers, NOW))
+
+
+def test_clients_of_one_request_are_found_from_either_side(
+    told: Recorder, redis_client: Redis
+) -> None:
+    address, other = Client("ip", "192.0.2.7"), Client("ip", "192.0.2.8")
+    for _ in range(2):
+        both(told, user(1), address)
+        both(told, user(1), other)
+        told.flush()
+    both(told, user(12), address)
+    told.flush()
+    assert links(redis_client, user(1)) == {address, other}
+    assert links(redis_client, user(12)) == {address}
+    assert links(redis_client, address) == {user(1), user(12)}
+    assert links(redis_client, other) == {user(1)}
+
+
+def test_links_are_bounded_and_none_is_one_sided(told: Recorder, redis_client: Redis) -> None:
+    for start in range(0, 600, 60):
+        for number in range(start, start + 60):
+            both(told, user(number), Client("ip", f"192.0.2.{number}"))
+        told.flush()
+    members = redis_client.zrange(f"sl:usage:{{{MINUTE}}}:links", 0, -1)
+    assert len(members) == budget.MOST_LINKS
+    assert {member.split(b" ")[0] for member in members} == {
+        member.split(b" ")[1] for member in members
+    }
+
+
 # Identities
 
 
@@ -456,22 +584,38 @@ def take(count, rule="d1"):
 """
 
 
-def run(script: str, status: int = 0) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROCESS + script],
+def started(script: str, *args: str) -> subprocess.Popen[str]:
+    """A process that does what a script says."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROCESS + script, *args],
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
-        capture_output=True,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
     )
-    assert done.stderr == ""
-    assert done.returncode == status
+
+
+def finished(process: subprocess.Popen[str], status: int = 0) -> None:
+    try:
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert errors == ""
+    assert process.returncode == status
+
+
+def run(script: str, status: int = 0) -> None:
+    finished(started(script), status)
 
 
 def counted(redis: Redis) -> int:
-    """All that was counted, in whatever minute."""
-    keys = redis.keys("*usage*:counts")
-    return sum(int(count) for key in keys for count in redis.hgetall(key).values())
+    """All decisions that were recorded, in whatever minute."""
+    stored: list[dict[Any, Any]] = [redis.hgetall(key) for key in redis.keys("*usage*:counts")]
+    return sum(
+        int(count)
+        for counts in stored
+        for field, count in counts.items()
+        if not field.endswith(b":clients")
+    )
 
 
 @pytest.mark.parametrize(("end", "status"), [("pass", 0), ("sys.exit(3)", 3)])
@@ -512,6 +656,31 @@ assert os.waitpid(child, 0)[1] == 0
         for field, count in stored.items():
             totals[field.decode().split(":")[0]] += int(count)
     assert totals == {"d1": 7, "d2": 6}
+
+
+def test_of_sixteen_processes_in_a_flood_the_one_that_asks_each_now_and_then_stands_first(
+    redis_client: Redis,
+) -> None:
+    """No process sees more of it than of any other client; only the counter knows."""
+    script = """
+number = int(sys.argv[1])
+rule = Rule("d1", Rate(100, 86_400_000), "day")
+for second in range(2):
+    limiter.take([Hit(rule, Client("ip", "192.0.2.1"))])
+    for other in range(1050):
+        limiter.take([Hit(rule, Client("ip", f"2001:db8:{number}:{second}::{other:x}"))])
+    recorder.flush()
+"""
+    processes = [started(script, str(number)) for number in range(16)]
+    for process in processes:
+        finished(process)
+    keys: list[Any] = redis_client.keys("*:top:*")
+    minutes = [redis_client.zrevrange(key, 0, -1, withscores=True) for key in keys]
+    assert max(map(len, minutes)) == MOST_CLIENTS
+    member, value = max((clients[0] for clients in minutes), key=lambda first: first[1])
+    assert (member_client(member), value) == (Client("ip", "192.0.2.1"), 32)
+    assert all(clients[0][0] == member for clients in minutes if member in dict(clients))
+    assert counted(redis_client) == 16 * 2 * 1051
 
 
 def test_where_the_thread_does_not_get_to_run_the_end_of_a_request_flushes(

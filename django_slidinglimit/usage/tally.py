@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from django_slidinglimit.core.window import used
 
+from .budget import FEW_CLIENTS, MOST_CLIENTS
+
 if TYPE_CHECKING:
     from django_slidinglimit.core.decisions import Answer, Client, Decision, Rule
 
-# Rules (a rate of the project's own making may differ with every client), clients of one rule, and
-# of all of them together, save for a few that each rule may always have.
+# Rules (a rate of the project's own making may differ with every client), and clients of all rules
+# together, save for the few that each may always have.
 MOST_RULES = 500
-MOST_CLIENTS = 1000
 MOST_CLIENTS_IN_ALL = 4000
-FEW_CLIENTS = 10
 # Clients beyond those, which are only counted.
 MOST_OTHERS = 20_000
 MOST_LINKS = 100
