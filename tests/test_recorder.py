@@ -340,8 +340,10 @@ def test_what_clients_asked_is_bounded_too(told: Recorder, redis_client: Redis) 
 def limited(redis: Redis, minute: int = MINUTE) -> dict[tuple[str, Client], tuple[int, int]]:
     """Clients under rules: how often they were refused, and since when, in ms of NOW."""
     base = f"sl:usage:{{{minute}}}:"
-    since: Any = dict(redis.zrange(f"{base}since", 0, -1, withscores=True))
-    refused: Any = dict(redis.zrange(f"{base}limited", 0, -1, withscores=True))
+    found: list[Any] = [
+        redis.zrange(f"{base}{kind}", 0, -1, withscores=True) for kind in ("since", "limited")
+    ]
+    since, refused = map(dict, found)
     assert since.keys() == refused.keys()
     return {member_limited(m): (int(n), int(since[m]) - NOW) for m, n in refused.items()}
 
@@ -457,7 +459,7 @@ def test_links_are_bounded_and_none_is_one_sided(told: Recorder, redis_client: R
         for number in range(start, start + 60):
             both(told, user(number), Client("ip", f"192.0.2.{number}"))
         told.flush()
-    members = redis_client.zrange(f"sl:usage:{{{MINUTE}}}:links", 0, -1)
+    members: Any = redis_client.zrange(f"sl:usage:{{{MINUTE}}}:links", 0, -1)
     assert len(members) == budget.MOST_LINKS
     assert {member.split(b" ")[0] for member in members} == {
         member.split(b" ")[1] for member in members
@@ -675,7 +677,7 @@ for second in range(2):
     for process in processes:
         finished(process)
     keys: list[Any] = redis_client.keys("*:top:*")
-    minutes = [redis_client.zrevrange(key, 0, -1, withscores=True) for key in keys]
+    minutes: list[Any] = [redis_client.zrevrange(key, 0, -1, withscores=True) for key in keys]
     assert max(map(len, minutes)) == MOST_CLIENTS
     member, value = max((clients[0] for clients in minutes), key=lambda first: first[1])
     assert (member_client(member), value) == (Client("ip", "192.0.2.1"), 32)
