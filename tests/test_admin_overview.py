@@ -22,6 +22,7 @@ from django_slidinglimit.usage import limited, minutes, processes
 from django_slidinglimit.usage.layout import rule_field
 from tests.odd import ODD
 from tests.recorded import record
+from tests.test_busiest import trips as trips
 
 if TYPE_CHECKING:
     from pytest_django import DjangoAssertNumQueries, Settings
@@ -288,6 +289,16 @@ def test_a_refresh_asks_the_database_for_session_and_user_alone(
             assert "user 1" in text_of(admin_client.get(PART))
     finally:
         keeper.stop()
+
+
+def test_a_refresh_takes_two_trips_to_redis(admin_client: Browser, trips: list[object]) -> None:
+    for n in range(30):
+        refuse(Client("user", str(n)), Rule(f"c{n}", Rate(10, 3_600_000), f"rule {n}"))
+    connections.pages().run([("PING",)])  # connected
+    for url in (OVERVIEW, PART):
+        trips.clear()
+        assert admin_client.get(url).status_code == 200
+        assert len(trips) == 2
 
 
 @override_settings(SLIDINGLIMIT={"RULES_POLL": 0, "USAGE_POLL": 30})

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Shown on one page.
 MOST_RULES = 200
+# In which it is told since when a version of the rules is obeyed.
+STEP_MS = 5000
 # Fields whose clients near the limit are counted, each in the running minute and the last.
 MOST_FIELDS = 500
 
@@ -233,14 +235,18 @@ def _clients(latest: Sequence[Minute], fields: Sequence[str]) -> int:
 
 
 def _since(version: str, found: Iterable[Process], time_ms: int) -> int | None:
-    """Since when a version of the rules is obeyed by any process; the same at each look."""
+    """Since when a version of the rules is obeyed by any process.
+
+    Clocks differ a little; it is told in steps, and the same at each look, so that a page on which
+    nothing happens stays as it is.
+    """
     global _obeyed
     ages = [p.obeyed_ms + p.age_ms for p in found if p.token == version]
     if not ages:
         return None
     since = time_ms - max(ages)
-    if _obeyed[0] != version or abs(since - _obeyed[1]) > 5000:  # clocks differ a little
-        _obeyed = (version, since)
+    if _obeyed[0] != version or abs(since - _obeyed[1]) > 2 * STEP_MS:
+        _obeyed = (version, since // STEP_MS * STEP_MS)
     return _obeyed[1]
 
 
