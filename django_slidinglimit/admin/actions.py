@@ -266,6 +266,7 @@ def _ask(
 
 def _done(asked: Asked, changes: list[Change], told: str) -> HttpResponse:
     log.write_changes(asked.request, changes)
+    keeper.current()  # waits for what was changed: the page that follows is another thread's
     undo.offer(asked.pages, asked.request, told, undo.of_overrides(asked.client, changes))
     return HttpResponseRedirect(asked.pages.back(asked.request))
 

@@ -16,7 +16,7 @@ from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from django_slidinglimit import interventions
+from django_slidinglimit import interventions, keeper
 from django_slidinglimit.core.decisions import Client, Counter, Held
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.interventions import Step
@@ -130,6 +130,7 @@ def _undo(pages: UsagePages, request: HttpRequest, whom: str, done: Done) -> Non
         raise PermissionDenied
     changes = interventions.undo(steps)
     log.write_changes(request, changes)
+    keeper.current()  # waits for what was changed: the page that follows is another thread's
     if len(changes) < len(steps):
         told = _("An override for %s was changed since, or undone: that one stays as it is.") % whom
         pages.message_user(request, told, messages.WARNING)
