@@ -181,31 +181,37 @@ def _stacked(
     allowed: Sequence[float], refused: Sequence[float], full: float, height: int
 ) -> Sparkline:
     unit = height / full if full else 0.0
+    lower = [max(LEAST, round(number * unit)) if number else 0 for number in allowed]
+    upper = [max(LEAST, round(number * unit)) if number else 0 for number in refused]
+    tops = lower
+    if any(upper):
+        tops = [low + up for low, up in zip(lower, upper, strict=True)]
+        if max(tops) > HEIGHT:  # rounded up, the two could leave the picture together
+            tops = [min(HEIGHT, top) for top in tops]
+            lower = [
+                min(low, top - LEAST) if up else low
+                for low, up, top in zip(lower, upper, tops, strict=True)
+            ]
+    floor = [0] * len(lower)
+    return Sparkline(
+        len(lower), _outline(floor, lower), _outline(lower, tops), _peak(allowed, refused)
+    )
 
-    def high(number: float) -> int:
-        return max(LEAST, round(number * unit)) if number else 0
 
-    levels = []
-    for low, up in zip(map(high, allowed), map(high, refused), strict=True):
-        top = min(HEIGHT, low + up)  # rounded up, the two could leave the picture together
-        levels.append((min(low, top - LEAST) if up else low, top))
-    lower = [(0, low) for low, _ in levels]
-    return Sparkline(len(levels), _outline(lower), _outline(levels), _peak(allowed, refused))
-
-
-def _outline(columns: Sequence[tuple[int, int]]) -> str:
+def _outline(floors: Sequence[int], tops: Sequence[int]) -> str:
     """What lies between two heights in each column: there along the tops, back along the floors."""
+    if floors == tops:
+        return ""
     parts = []
-    place, many = 0, len(columns)
+    place, many = 0, len(tops)
     while place < many:
         begin = place
-        while place < many and columns[place][1] > columns[place][0]:
+        while place < many and tops[place] > floors[place]:
             place += 1
         if place > begin:
-            run = columns[begin:place]
-            there = _steps([top for _, top in run], "h")
-            back = _steps([floor for floor, _ in reversed(run)], "h-")
-            parts.append(f"M{begin} {HEIGHT - run[0][0]}{there}{back}z")
+            there = _steps(tops[begin:place], "h")
+            back = _steps(floors[begin:place][::-1], "h-")
+            parts.append(f"M{begin} {HEIGHT - floors[begin]}{there}{back}z")
         else:
             place += 1
     return "".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_slidinglimit import keeper
@@ -110,11 +111,15 @@ def _asked(
 ) -> tuple[RuleUsage, Hit, Override | None] | None:
     """The rule and the client of a member; None for what others wrote there."""
     try:
-        field, client = member_limited(member)
+        field, client = _parsed(member)
         usage = by_field.get(field) or RuleUsage(field_rule(field), None, 0, [field])
     except ValueError:
         return None
     return (usage, *ask(usage.rule, client, overrides))
+
+
+# The same clients stand there from one look to the next.
+_parsed = lru_cache(maxsize=4096)(member_limited)
 
 
 def _scores(reply: Sequence[bytes]) -> Iterable[tuple[bytes, float]]:

@@ -207,13 +207,23 @@ def _series(trip: Trip, usages: Mapping[str, RuleUsage]) -> tuple[dict[str, Seri
     total = _empty()
     by_field = {field: found[key] for key, usage in usages.items() for field in usage.fields}
     for place, minute in enumerate(reversed(trip.minutes)):
+        allowed = refused = would = 0
         for field, counts in minute.counts.items():
             series = by_field.get(field)
-            if series is not None:
-                for one in (series, total):
-                    one.allowed[place] += counts.allowed / 60
-                    one.refused[place] += counts.refused / 60
-                    one.would[place] += counts.would / 60
+            if series is None:
+                continue
+            if counts.allowed:
+                allowed += counts.allowed
+                series.allowed[place] += counts.allowed / 60
+            if counts.refused:
+                refused += counts.refused
+                series.refused[place] += counts.refused / 60
+            if counts.would:
+                would += counts.would
+                series.would[place] += counts.would / 60
+        total.allowed[place] = allowed / 60
+        total.refused[place] = refused / 60
+        total.would[place] = would / 60
     share = 1 - trip.time_ms % 60_000 / 60_000
     for series in (*found.values(), total):
         for numbers in (series.allowed, series.refused, series.would):
