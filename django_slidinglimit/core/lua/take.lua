@@ -13,35 +13,33 @@
 -- Numbers are doubles: Rate keeps limit x window below 2^53, so all products here are exact, and so
 -- are the floors of quotients (a quotient of numbers below 2^53 never rounds across a whole number).
 
+local call, floor = redis.call, math.floor
 local time = redis.call('TIME') -- read once: it moves while a script runs (Redis 7.0)
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + floor(time[2] / 1000)
 
 local counters = #KEYS / 2
-local number, window, bucket, fresh, stale, previous, current = {}, {}, {}, {}, {}, {}, {}
+local number, held = {}, {} -- of the running window, and of the one that its bucket holds
 local reply = {now}
 
 for i = 1, counters do
-  local w = tonumber(ARGV[2 * i])
-  local k = math.floor(now / w)
-  local this = KEYS[2 * i - 1 + k % 2]
-  local kept = redis.call('HMGET', this, 'w', ARGV[2 * i - 1])
-  local before = redis.call('HMGET', KEYS[2 * i - k % 2], 'w', ARGV[2 * i - 1])
-  window[i], number[i], bucket[i] = w, k, this
-  fresh[i] = tonumber(kept[1]) == k
-  stale[i] = kept[1] and not fresh[i]
-  current[i] = fresh[i] and tonumber(kept[2]) or 0
-  previous[i] = tonumber(before[1]) == k - 1 and tonumber(before[2]) or 0
-  reply[2 * i] = previous[i]
-  reply[2 * i + 1] = current[i]
+  local field = ARGV[2 * i - 1]
+  local k = floor(now / ARGV[2 * i])
+  local odd = k % 2
+  local kept = call('HMGET', KEYS[2 * i - 1 + odd], 'w', field)
+  local before = call('HMGET', KEYS[2 * i - odd], 'w', field)
+  number[i], held[i] = k, tonumber(kept[1])
+  reply[2 * i] = tonumber(before[1]) == k - 1 and tonumber(before[2]) or 0
+  reply[2 * i + 1] = held[i] == k and tonumber(kept[2]) or 0
 end
 
 local due = {}
 for h = 2 * counters + 1, #ARGV, 4 do
   local i = tonumber(ARGV[h])
   local cost = tonumber(ARGV[h + 2])
-  local w = window[i]
-  if previous[i] * (w - (now - number[i] * w)) <= (ARGV[h + 1] - current[i] - cost) * w then
-    due[i] = math.max(due[i] or 0, cost)
+  local w = tonumber(ARGV[2 * i])
+  local previous, current = reply[2 * i], reply[2 * i + 1]
+  if previous * (w - (now - number[i] * w)) <= (ARGV[h + 1] - current - cost) * w then
+    if cost > (due[i] or 0) then due[i] = cost end
   elseif ARGV[h + 3] == '1' then
     return reply
   end
@@ -49,17 +47,17 @@ end
 
 local made = {} -- counters of this call may share a bucket: only the first replaces a stale one
 for i, cost in pairs(due) do
-  if cost > 0 then
-    if fresh[i] or made[bucket[i]] then
-      redis.call('HINCRBY', bucket[i], ARGV[2 * i - 1], cost)
-    else
-      if stale[i] then redis.call('UNLINK', bucket[i]) end
-      -- %.0f: tostring() would write large numbers as 1e+15
-      redis.call('HSET', bucket[i], 'w', string.format('%.0f', number[i]), ARGV[2 * i - 1], cost)
-      -- useful until the end of the next window, whose previous window this then is
-      redis.call('PEXPIREAT', bucket[i], string.format('%.0f', (number[i] + 2) * window[i]))
-      made[bucket[i]] = true
-    end
+  local k, field = number[i], ARGV[2 * i - 1]
+  local bucket = KEYS[2 * i - 1 + k % 2]
+  if held[i] == k or made[bucket] then
+    call('HINCRBY', bucket, field, cost)
+  else
+    if held[i] then call('UNLINK', bucket) end
+    -- %.0f: tostring() would write large numbers as 1e+15
+    call('HSET', bucket, 'w', string.format('%.0f', k), field, cost)
+    -- useful until the end of the next window, whose previous window this then is
+    call('PEXPIREAT', bucket, string.format('%.0f', (k + 2) * ARGV[2 * i]))
+    made[bucket] = true
   end
 end
 return reply
