@@ -408,6 +408,16 @@ def test_unblocking_ends_the_blocks_of_the_client_itself_and_can_be_undone(
     assert not admitted()
 
 
+def test_where_another_override_does_the_same_unblocking_says_so(
+    admin_client: Browser, search: Row
+) -> None:
+    Override.objects.create(kind="user", identity="77", rule=search, effect="block")
+    Override.objects.create(rule=search, effect="block")
+    done = act(admin_client, "end", MARIA, compiled(search))
+    assert "another override still does the same for user 77 on Search" in text_of(done)
+    assert not admitted()
+
+
 @pytest.mark.parametrize("client", ODD, ids=ascii)
 def test_any_identity_is_blocked_and_unblocked(admin_client: Browser, client: Client) -> None:
     everything = Row.objects.create(name="Everything", scope="all", rate="10/h")

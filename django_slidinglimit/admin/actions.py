@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from django_slidinglimit.core.decisions import Rule as CompiledRule
     from django_slidinglimit.interventions import Change
     from django_slidinglimit.overrides import Effect
+    from django_slidinglimit.overrides import Override as Compiled
 
     from .pages import Page, UsagePages
 
@@ -210,7 +211,7 @@ def _end(asked: Asked) -> HttpResponse:
     if not asked.may("change_override"):
         raise PermissionDenied
     pages, request = asked.pages, asked.request
-    winner = keeper.current().overrides.winner(asked.rule.id if asked.rule else "", asked.client)
+    winner = _winner(asked)
     if winner is None or not interventions.own(asked.client).filter(pk=winner.pk).exists():
         told = _("No override of its own holds for %(client)s on %(rule)s.") % asked.words
         pages.message_user(request, told, messages.WARNING)
@@ -238,6 +239,9 @@ def _end(asked: Asked) -> HttpResponse:
         now = _("It ends now, in every process within a second.")
         return _ask(asked, title % words, now, button)
     changes = interventions.end(asked.client, winner.effect, row)
+    still = _winner(asked)
+    if still and still.effect == winner.effect:
+        told = _("Ended; but another override still does the same for %(client)s on %(rule)s.")
     return _done(asked, changes, told % words)
 
 
@@ -271,12 +275,17 @@ def _done(asked: Asked, changes: list[Change], told: str) -> HttpResponse:
     return HttpResponseRedirect(asked.pages.back(asked.request))
 
 
+def _winner(asked: Asked) -> Compiled | None:
+    """The override that holds now for the client there."""
+    overrides = keeper.current().overrides
+    return overrides.winner(asked.rule.id if asked.rule else "", asked.client)
+
+
 def _initial(asked: Asked) -> dict[str, Any]:
     """The rate that the client has now."""
     if asked.action is not Action.RATE:
         return {}
-    overrides = keeper.current().overrides
-    override = overrides.winner(asked.rule.id if asked.rule else "", asked.client)
+    override = _winner(asked)
     if override and override.rate:
         return {"rate": override.rate}
     return {"rate": asked.rule.rate if asked.rule else ""}

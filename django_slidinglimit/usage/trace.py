@@ -69,7 +69,7 @@ class Trace:
         return MOST
 
     def history(self, fields: Iterable[str]) -> tuple[list[int], list[int]]:
-        """What it asked of such a rule within its limit and over it, by the minute, oldest first."""
+        """What it asked of such a rule within its limit and over it, the oldest minute first."""
         hour = [self._of(age, fields) for age in range(MOST - 1, -1, -1)]
         over = [sum(cell.over for cell in cells) for cells in hour]
         asked = [sum(cell.asked for cell in cells) for cells in hour]
