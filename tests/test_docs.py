@@ -115,7 +115,7 @@ def test_settings_tells_every_setting_with_an_example_that_is_accepted(settings:
 
 def test_settings_tells_every_system_check() -> None:
     code = "".join(
-        (ROOT / "django_slidinglimit" / f"{m}.py").read_text() for m in ("checks", "throttling")
+        (ROOT / "django_slidinglimit" / f"{m}.py").read_text() for m in ("checks", "throttled")
     )
     known = {*re.findall(r"slidinglimit\.([EW]\d+)", code), UNKNOWN[0]}
     known |= {number for number, _ in PARTS.values()}
