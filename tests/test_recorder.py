@@ -19,7 +19,7 @@ from django_slidinglimit.core.decisions import Answer, Client, Decision, Hit, Ru
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
-from django_slidinglimit.usage import budget, recorder, tally
+from django_slidinglimit.usage import budget, recorder, tally, writer
 from django_slidinglimit.usage.budget import FEW_CLIENTS, MOST_CLIENTS
 from django_slidinglimit.usage.layout import (
     client_member,
@@ -384,7 +384,7 @@ def test_of_all_processes_the_first_refusal_holds(told: Recorder, redis_client: 
 def test_of_very_many_limited_clients_the_most_refused_are_kept(
     told: Recorder, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "MOST_LIMITED", 50)
+    monkeypatch.setattr(writer, "MOST_LIMITED", 50)
     monkeypatch.setattr(budget, "MOST_LIMITED", 100)
     for times in (2, 1):
         for number in range(300):
@@ -394,7 +394,7 @@ def test_of_very_many_limited_clients_the_most_refused_are_kept(
     found = limited(redis_client)
     assert len(found) == 100
     assert all(times >= 2 for times, _ in found.values())
-    assert len(told._limited) == 50
+    assert len(told._writer._limited) == 50
 
 
 def test_a_refusal_without_a_counter_is_in_the_minute_of_redis(

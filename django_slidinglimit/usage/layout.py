@@ -29,6 +29,7 @@ client by its member need not care: the members of the one and of the other are 
 from __future__ import annotations
 
 import json
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
 from django_slidinglimit import clients, conf
@@ -115,4 +116,5 @@ def _kept(client: Client) -> Client:
 
 
 def _json(texts: Sequence[str]) -> str:
-    return json.dumps(texts, separators=(",", ":"))
+    # A flush in a flood has ten thousand of them; json.dumps takes four times as long.
+    return f"[{','.join(map(encode_basestring_ascii, texts))}]"
