@@ -1,13 +1,16 @@
 """What is read of the last hour."""
 
 import pytest
+from pytest_django import Settings
 from redis import Redis
 
+from django_slidinglimit import connections
 from django_slidinglimit.core.decisions import Client, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.usage import hour
 from django_slidinglimit.usage.hour import Seen
-from tests.recorded import minute_now, record
+from django_slidinglimit.usage.housekeeping import Housekeeper
+from tests.recorded import decided, minute_now, record, recorder
 
 LIST = Rule("c1", Rate(10, 60_000), "list")
 TRIAL = Rule("d7", Rate(3, 60_000), "trial", observe=True)
@@ -65,6 +68,43 @@ def test_a_minute_with_more_clients_than_are_kept_is_told_of(
     assert not everything()[0].bounded
     record(LIST, PAUL)
     assert everything()[0].bounded
+
+
+def test_a_minute_whose_clients_had_less_room_is_told_of(settings: Settings) -> None:
+    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10, "USAGE_MEMORY": 4 * 2**20}
+    minute = minute_now() - 1
+    with recorder() as own:
+        for rule in (TRIAL, LIST):
+            for number in range(600):
+                client = Client("user", f"{'long ' * 20}{number}")
+                own.record(decided(client, 0, rule, now=minute * 60_000))
+            own.flush()
+    before = next(source for source in everything() if source.rule == LIST)
+    assert len(before.asked) < 600
+    Housekeeper().keep(connections.store().store, minute + 1)
+    after = next(source for source in everything() if source.rule == LIST)
+    assert after.bounded
+
+
+def test_of_older_minutes_a_hundred_are_kept_and_that_is_told() -> None:
+    minute = minute_now() - 7
+    with recorder() as own:
+        for number in range(120):
+            own.record(decided(Client("user", str(number)), 0, LIST, now=minute * 60_000))
+        own.flush()
+    Housekeeper().keep(connections.store().store, minute + 1)
+    Housekeeper().keep(connections.store().store, minute + 7)
+    [source] = everything()
+    assert len(source.asked) == 100
+    assert source.bounded
+
+
+def test_no_more_is_read_than_is_kept(settings: Settings) -> None:
+    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10, "USAGE_KEEP": 600}
+    record(LIST, MARIA, ago=12)
+    record(LIST, PAUL, ago=5)
+    [source] = everything()
+    assert set(source.asked) == {PAUL}
 
 
 def test_what_others_wrote_under_the_keys_is_passed_over(redis_client: Redis) -> None:

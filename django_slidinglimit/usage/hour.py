@@ -1,6 +1,7 @@
 """The last hour as it was recorded: what clients asked of rules by the minute, what was over.
 
-Reading never writes, and goes past the breaker.
+Of minutes over five minutes old, a hundred clients are known. Reading never writes, and goes past
+the breaker.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_slidinglimit import connections
 
-from .budget import MOST_CLIENTS
+from .budget import MOST_CLIENTS, OLDER_CLIENTS, RECENT, Budget
 from .layout import field_rule, member_client, minute_base, rule_field
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ MINUTES = 60
 # Commands of one trip: of small replies, and of sets of a thousand clients.
 TRIP = 60
 SETS_TRIP = 5
+# How many clients a minute had is known within some percent.
+NEARLY = 1.05
 
 
 class Seen(NamedTuple):
@@ -74,7 +77,7 @@ def seen(rules: Iterable[Rule]) -> dict[Rule, Seen]:
 
 
 def clients_over(rule: Rule) -> int:
-    """How many clients were over a rule's limit; of each minute the first thousand are known.
+    """How many clients were over a rule's limit, as far as each minute's are kept.
 
     Raises:
         StoreError: the server does not answer.
@@ -97,7 +100,7 @@ def sources(wanted: Callable[[Rule], bool]) -> list[Source]:
     store = connections.store().store
     bases = _bases(store)
     found: dict[str, Source] = {}
-    places: list[tuple[Source, int, str]] = []
+    places: list[tuple[Source, str, int, str]] = []
     listed = _run(store, [("HGETALL", f"{base}rules") for base in bases], TRIP)
     for (base, minute), reply in zip(bases.items(), listed, strict=True):
         texts = [part.decode() for part in reply]
@@ -108,10 +111,24 @@ def sources(wanted: Callable[[Rule], bool]) -> list[Source]:
                 continue
             if wanted(rule):
                 source = found.setdefault(name, Source(rule))
-                places.append((source, minute, f"{base}asked:{name}"))
-    asked = _run(store, [("ZREVRANGE", key, 0, -1, "WITHSCORES") for *_, key in places], SETS_TRIP)
-    for (source, minute, _), reply in zip(places, asked, strict=True):
-        source.bounded |= len(reply) >= 2 * MOST_CLIENTS
+                places.append((source, name, minute, base))
+    asked = _run(
+        store,
+        [
+            command
+            for _, name, _, base in places
+            for command in (
+                ("ZREVRANGE", f"{base}asked:{name}", 0, -1, "WITHSCORES"),
+                ("HGET", f"{base}counts", f"{name}:clients"),
+            )
+        ],
+        2 * SETS_TRIP,
+    )
+    running = max(bases.values())
+    for (source, _, minute, _), reply, clients in zip(places, asked[::2], asked[1::2], strict=True):
+        most = MOST_CLIENTS if running - minute <= RECENT else OLDER_CLIENTS
+        kept = len(reply) // 2
+        source.bounded |= kept >= most or int(clients or 0) > kept * NEARLY
         for member, score in zip(reply[::2], reply[1::2], strict=True):
             source.asked.setdefault(member_client(member), {})[minute] = int(float(score))
     return [source for source in found.values() if source.asked]
@@ -145,7 +162,8 @@ def _bases(store: Store) -> dict[str, int]:
     """What the keys of the last hour's minutes begin with, by the server's time."""
     seconds, _ = store.run([("TIME",)])[0]
     running = int(seconds) // 60
-    return {minute_base(store.prefix, running - age): running - age for age in range(MINUTES)}
+    minutes = min(MINUTES, Budget.current().minutes)
+    return {minute_base(store.prefix, running - age): running - age for age in range(minutes)}
 
 
 def _run(store: Store, commands: Sequence[tuple[Any, ...]], trip: int) -> list[Any]:
