@@ -172,6 +172,9 @@ def test_since_when_it_is_refused_is_told_while_it_is(admin_client: Browser) -> 
     assert "Refused for" not in text_of(admin_client.get(HER_PAGE))
     ask(LIST, MARIA, 12)
     assert re.search(r"Refused for \d+ s since", text_of(admin_client.get(HER_PAGE)))
+    exempt = Override.objects.create(kind="user", identity="77", effect="exempt")
+    assert "Refused for" not in text_of(admin_client.get(HER_PAGE))
+    exempt.delete()
     connections.store().reset([Hit(LIST, MARIA)])
     assert "Refused for" not in text_of(admin_client.get(HER_PAGE))
 

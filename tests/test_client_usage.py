@@ -1,8 +1,10 @@
 """What the page of one client reads."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.db import connections as databases
 from redis import Redis
 from redis.connection import AbstractConnection
 
@@ -173,6 +175,24 @@ def test_a_refresh_takes_two_round_trips_whatever_the_number_of_rules(trips: lis
     trips.clear()
     assert len(client_usage.of_client(MARIA).rules) == 90
     assert len(trips) == 3
+
+
+def test_many_clients_are_looked_up_at_once_and_few_are_kept() -> None:
+    everyone = [Client("user", str(number)) for number in range(trace.MOST_KEPT + 20)]
+    for client in everyone:
+        ask(LIST, client)
+    recorder.flush()
+
+    def read(client: Client) -> trace.Trace:
+        try:
+            return trace.read(client)
+        finally:
+            databases.close_all()  # this thread's own
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(read, everyone))
+    assert all(each.history([rule_field(LIST)])[0][-2:] != [0, 0] for each in found)
+    assert len(trace._kept) <= trace.MOST_KEPT
 
 
 def test_what_is_over_is_not_read_again(redis_client: Redis) -> None:

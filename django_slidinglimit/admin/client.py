@@ -15,6 +15,7 @@ from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.core.redis import HASHED
 from django_slidinglimit.usage import client as clients_usage
 from django_slidinglimit.usage.server import server
+from django_slidinglimit.usage.standings import State
 
 from .hours import Hour
 from .overriding import overrides_by_key
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
     from .pages import UsagePages
     from .people import Person
+
+
+# In these states the page tells since when a client is refused.
+REFUSING = (State.LIMITED, State.BLOCKED)
 
 
 class Other(NamedTuple):
@@ -111,7 +116,7 @@ def _rows(found: ClientUsage, person: Person | None) -> list[ClientRow]:
             within=under.within,
             over=under.over,
             time_ms=found.trip.time_ms,
-            since_ms=under.since_ms,
+            since_ms=under.since_ms if under.standing.state in REFUSING else None,
         )
         for under in found.rules
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.signals import setting_changed
@@ -102,6 +103,7 @@ def read(client: Client) -> Trace:
     Raises:
         StoreError: the server does not answer.
     """
+    global _fields
     kept = _kept.get(client, _Kept({}, {}))
     first: _Wanted = {}
     lacking: list[int] = []
@@ -129,8 +131,7 @@ def read(client: Client) -> Trace:
         found = connections.pages().run(_ask_cells(client, second))
         for n, more in _cells(second, iter(found)).items():
             cells[n] = {**cells.get(n, {}), **more}
-    _fields.clear()
-    _fields.update(fields)
+    _fields = fields
     _remember(
         client, [n for n in fields if n <= trip.minutes[0].number - CLOSED_AFTER], cells, others
     )
@@ -139,8 +140,9 @@ def read(client: Client) -> Trace:
 
 def forget() -> None:
     """Drop what is kept; tests begin so."""
+    global _fields
     _kept.clear()
-    _fields.clear()
+    _fields = {}
 
 
 # Fields by minute.
@@ -161,11 +163,12 @@ _fields: _Wanted = {}
 
 def _known_fields(number: int, running: int) -> list[str]:
     """The fields of a minute that is over; of one that is not, those that it is likely to have."""
-    names = _fields.get(number, [])
-    if number <= running - CLOSED_AFTER or not _fields:
+    known = _fields  # another thread may put others in its place
+    names = known.get(number, [])
+    if number <= running - CLOSED_AFTER or not known:
         return names
     stored = (rule_field(stored.rule) for stored in stored_rules().values())
-    return list(dict.fromkeys((*names, *_fields[max(_fields)], *stored)))
+    return list(dict.fromkeys((*names, *known[max(known)], *stored)))
 
 
 def _ask_cells(client: Client, wanted: _Wanted) -> list[Command]:
@@ -226,12 +229,13 @@ def _remember(
     others: Mapping[int, list[Client]],
 ) -> None:
     numbers = list(closed)
+    _kept.pop(client, None)
     _kept[client] = _Kept(
         {n: cells.get(n, {}) for n in numbers}, {n: others.get(n, []) for n in numbers}
     )
-    _kept.move_to_end(client)
     while len(_kept) > MOST_KEPT:
-        _kept.popitem(last=False)
+        with suppress(KeyError):  # another thread was faster
+            _kept.popitem(last=False)
 
 
 def _forget(*, setting: str, **_: object) -> None:
