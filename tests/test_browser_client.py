@@ -175,6 +175,20 @@ def test_the_numbers_of_the_hour_stay_unfolded_across_refreshes(
     )
 
 
+def test_where_nothing_may_move_the_figures_still_follow(
+    page: Page, ask: Callable[..., list[APIResponse]]
+) -> None:
+    ask(3)
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(CLIENT)
+    ask(4)
+    expect(page.locator("[data-sl=used]")).to_have_text("7", timeout=SOON)
+    now = page.locator("[data-sl=now]")
+    expect(now).to_have_attribute("d", re.compile(r"^M[\d.]+ 100V0$"))
+    width = page.locator("[data-sl=gauge-current]").get_attribute("width")
+    assert float(width or 0) == pytest.approx(700, abs=5)
+
+
 def tab_to(page: Page, element: Locator) -> None:
     """Press Tab until an element has the focus.
 
