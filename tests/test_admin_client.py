@@ -15,6 +15,7 @@ from django.test import Client as Browser
 from django.test import RequestFactory, override_settings
 from django.urls import reverse
 from django.utils import timezone
+from redis.connection import AbstractConnection
 
 from django_slidinglimit import clients, connections, limiter, rules
 from django_slidinglimit.admin import rows, undo
@@ -194,6 +195,25 @@ def test_a_refresh_asks_the_database_for_the_session_and_permissions_alone(
     admin_client.get(f"{HER_PAGE}&fragment=1")
     with django_assert_num_queries(2):  # the session, and its user
         assert "20/h for user 77" in text_of(admin_client.get(f"{HER_PAGE}&fragment=1"))
+
+
+def test_a_refresh_takes_two_round_trips_to_redis(
+    admin_client: Browser, search: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(compiled(search), MARIA, 3)
+    ask(LIST, MARIA, 3)
+    admin_client.get(HER_PAGE)
+    recorder.forget()  # its thread sends, too
+    sent: list[object] = []
+    send = AbstractConnection.send_packed_command
+
+    def note(self: AbstractConnection, command: Any, **options: Any) -> None:
+        sent.append(command)
+        send(self, command, **options)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", note)
+    assert "3 now" in text_of(admin_client.get(f"{HER_PAGE}&fragment=1"))
+    assert len(sent) == 2
 
 
 @override_settings(SLIDINGLIMIT={"RULES_POLL": 0, "USAGE_HASHED": True})
