@@ -7,8 +7,6 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 import redis
-from django.conf import settings
-from django.test import override_settings
 
 from django_slidinglimit.usage import recorder
 
@@ -16,6 +14,7 @@ from . import population, views
 from .comparison import address
 from .figures import US, Figure, figure, in_turns, over
 from .processes import Process
+from .site import usage
 from .views import CLIENTS, limited, visits
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def run(sizes: Sizes) -> Iterator[Figure]:
     yield figure("Decorator, usage recorded", "us", [s * US for s in with_it])
     yield figure("Decorator, usage not recorded", "us", [s * US for s in without])
     yield figure("Added by recording", "us", [s * US for s in over(with_it, without)])
-    yield from recorded(sizes)
+    yield from by_itself(sizes)
     yield from flooded(sizes)
 
 
@@ -46,8 +45,8 @@ def visited(sizes: Sizes) -> list[list[float]]:
     visit = visits(limited(views.bare))
     samples: list[list[float]] = [[], []]
     for _ in range(sizes.rounds):
-        for usage, mine in zip((True, False), samples, strict=True):
-            with override_settings(SLIDINGLIMIT=settings.SLIDINGLIMIT | {"USAGE": usage}):
+        for recorded, mine in zip((True, False), samples, strict=True):
+            with usage(recorded):
                 for _ in range(WARM):
                     visit()
                 began = time.perf_counter()
@@ -57,7 +56,7 @@ def visited(sizes: Sizes) -> list[list[float]]:
     return samples
 
 
-def recorded(sizes: Sizes) -> Iterator[Figure]:
+def by_itself(sizes: Sizes) -> Iterator[Figure]:
     """Time of the thread that the recorder takes for a decision."""
     decision = population.decide("recorded")
     known = [population.on_another(decision, number) for number in range(CLIENTS)]

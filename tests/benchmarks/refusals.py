@@ -10,6 +10,7 @@ from . import views
 from .comparison import GET, Comparison
 from .figures import Figure
 from .scripts import Statistics
+from .site import usage
 from .views import FIRST_REFUSED, ONE, limited, throttle, throttled, visits
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def run(sizes: Sizes) -> Iterator[Figure]:
     yield found.figure(THROTTLE, over=API)
     ratio = found.cost(DECORATOR, over=BARE) / found.cost(GET)
     yield Figure(f"{DECORATOR} / {GET}", "x", ratio, limit=0.2)
-    often = commands(refused(decorator, 1), sizes.seconds)
+    with usage(False):  # it is written by scripts, too
+        often = commands(refused(decorator, 1), sizes.seconds)
     yield Figure("Commands a second for one client that is refused", "", often, limit=1)
 
 

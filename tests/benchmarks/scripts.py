@@ -30,7 +30,7 @@ class Statistics:
         self._client = redis.Redis.from_url(address())
 
     def ran(self) -> Ran:
-        """Those run by EVALSHA, as decisions are; what usage is written with is not."""
+        """Those run by EVALSHA, as decisions are (and what usage is written with)."""
         found = self._client.info("commandstats").get("cmdstat_evalsha")
         return Ran(found["calls"], found["usec"]) if found else Ran()
 

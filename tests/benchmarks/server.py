@@ -14,6 +14,7 @@ from .comparison import GET, Comparison, address
 from .figures import Figure
 from .population import at_random
 from .scripts import at_server
+from .site import usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +32,9 @@ def run(sizes: Sizes) -> Iterator[Figure]:
     yield Figure(f"Memory a client, {many:,} clients, both windows", "bytes", ours, limit=40)
     yield Figure("The same in two plain keys a client", "bytes", plain)
     population.enter(of_few, few)
-    yield from times(sizes, of_many, of_few)
-    yield from four_rules(sizes, [of_many, *map(population.rule, "abc")])
+    with usage(False):  # it is written by scripts, too
+        yield from times(sizes, of_many, of_few)
+        yield from four_rules(sizes, [of_many, *map(population.rule, "abc")])
 
 
 def memory(fill: Callable[[], None]) -> int:

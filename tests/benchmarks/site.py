@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,14 @@ def free_port() -> int:
         listening.bind(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]
         return port
+
+
+def usage(recorded: bool) -> AbstractContextManager[object]:
+    """Whether usage is recorded meanwhile. Settings change, so that all is connected anew."""
+    from django.conf import settings
+    from django.test import override_settings
+
+    return override_settings(SLIDINGLIMIT=settings.SLIDINGLIMIT | {"USAGE": recorded})
 
 
 def set_up() -> None:
