@@ -258,7 +258,7 @@ def test_a_server_that_lets_nobody_measure_is_estimated(apart: Redis, told: Reco
     apart.acl_setuser("default", enabled=True, commands=["+memory"])
     exact = sum(apart.memory_usage(key(kind, LIST)) or 0 for kind in ("top", "asked", "over"))
     assert decisions == 1000
-    assert exact / 2 < size < exact * 2
+    assert exact / 2 < size < exact * 3  # Valkey 9 needs less than Redis 7
 
 
 @pytest.mark.parametrize("rules", [1, 60])

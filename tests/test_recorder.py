@@ -10,7 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.test import override_settings
+from django.contrib.auth.models import User
+from django.test import RequestFactory, override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from django_slidinglimit.core.decisions import Answer, Client, Decision, Hit, Ru
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
+from django_slidinglimit.models import Override
 from django_slidinglimit.usage import budget, recorder, tally, writer
 from django_slidinglimit.usage.budget import FEW_CLIENTS, MOST_CLIENTS
 from django_slidinglimit.usage.layout import (
@@ -421,6 +423,22 @@ def test_before_anything_is_known_of_redis_the_clock_here_is_taken(
     told.flush()
     minutes = range(before, int(time.time() // 60) + 1)
     assert sum(sum(counts(redis_client, minute).values()) for minute in minutes) == 1
+
+
+@pytest.mark.django_db
+def test_a_request_of_a_blocked_client_is_recorded(redis_client: Redis) -> None:
+    Override.objects.create(kind="user", identity="1", effect="block")
+    request = RequestFactory().get("/")
+    request.user = User(pk=1)
+    for _ in range(3):
+        decision = limiter.check(request, "blocked", key="user", rate="5/min")
+        assert decision.time_ms is None
+    recorder.flush()
+    [key] = [str(key, "ascii") for key in redis_client.scan_iter("*:limited")]
+    found: Any = redis_client.zrange(key, 0, -1, withscores=True)
+    [(member, times)] = found
+    assert (member_limited(member)[1], times) == (user(1), 3)
+    assert counted(redis_client) == 3
 
 
 # Who belongs together
