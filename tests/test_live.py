@@ -228,13 +228,13 @@ def test_a_page_that_nobody_touches_stops_and_goes_on_when_it_is_told_to(page: P
 def test_signs_of_a_person_keep_it_alive(page: Page) -> None:
     page.goto(OVERVIEW)
     mode(page, "live")
-    page.evaluate("document.querySelector('[data-sl-live]').dataset.idle = '3'")
+    page.evaluate("document.querySelector('[data-sl-live]').dataset.idle = '6'")
     signs = (
         lambda n: page.mouse.move(100 + n, 100),
         lambda _n: page.keyboard.press("Shift"),
         lambda _n: page.mouse.wheel(0, 10),
     )
-    for n in range(18):  # longer than that
+    for n in range(25):  # longer than that
         signs[n % 3](n)
         page.wait_for_timeout(300)
     expect(page.locator("[data-sl-mode]")).to_have_text("live")
