@@ -17,8 +17,8 @@ from django.db import connection
 from pytest_django import DjangoDbBlocker
 from redis import Redis
 
-from django_slidinglimit.admin import overriding, people
 from django_slidinglimit import connections
+from django_slidinglimit.admin import overriding, people
 from django_slidinglimit.usage import listed, minutes, recorder, sets, trace
 from example_project.server import (
     EmbeddedServer,
