@@ -45,6 +45,7 @@ class ClusterWire(Wire):
 
     def __init__(self, first: Wire) -> None:
         super().__init__(first.pool, first.timeout)
+        self._first = first
         self._wires: dict[Address, Wire] = {}
         self._nodes: list[Address] = []  # by slot
         self._stale = True
@@ -107,12 +108,12 @@ class ClusterWire(Wire):
         reply = error.reply
         if time.monotonic() >= deadline or isinstance(reply, ClusterCrossSlotError):
             raise error
-        if isinstance(reply, AskError):  # for this once
-            return self._at((reply.host or self._of(where).host, reply.port)), True
-        if isinstance(reply, MovedError):
-            self._stale = True
-        else:
-            time.sleep(TRY_AGAIN)
+        if isinstance(reply, AskError):  # a MovedError is one, too
+            moved = isinstance(reply, MovedError)
+            wire = self._at((reply.host or self._of(where).host, reply.port))
+            self._stale |= moved  # else it is for this once
+            return wire, not moved
+        time.sleep(TRY_AGAIN)
         return self._of(where), False
 
     def _of(self, where: int) -> Wire:
@@ -130,12 +131,14 @@ class ClusterWire(Wire):
     def _learn(self) -> None:
         """Ask which node has which slot, of the first node that knows."""
         failure = StoreError("No node of the cluster answers.")
-        for wire in (*list(self._wires.values()), Wire(self.pool, self.timeout)):
+        for address, wire in (*list(self._wires.items()), (None, self._first)):
             try:
                 [ranges] = wire.run([("CLUSTER", "SLOTS")])
                 self._nodes = _nodes(ranges, wire.host)
             except StoreError as error:
                 failure = error
+                if address is not None:  # it may be gone for good
+                    self._wires.pop(address, None)
             else:
                 self._stale = False
                 return

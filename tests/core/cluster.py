@@ -69,6 +69,11 @@ class Cluster:
         found: list[bytes] = self.nodes[node].keys("*")
         return found
 
+    def connections(self, node: int) -> int:
+        """How many connections a node has taken so far."""
+        opened: int = self.nodes[node].info("stats")["total_connections_received"]
+        return opened
+
     def _set_slot(self, node: int, where: int, what: str, other: int) -> None:
         self.nodes[node].execute_command("CLUSTER", "SETSLOT", where, what, self.ids[other])
 

@@ -132,6 +132,36 @@ def test_a_moved_slot_is_followed_and_counts_go_on(store: ClusterStore, cluster:
     assert cluster.keys(0) == []
 
 
+def test_where_a_slot_has_moved_to_is_learnt_once(store: ClusterStore, cluster: Cluster) -> None:
+    clients = [client_at(cluster, node) for node in range(3)]
+    for client in clients:
+        assert store.take([Hit(WIDE, client)]).allowed
+    mover = Hit(WIDE, client_at(cluster, 0, "user"))
+    where = slot(keys_of(mover)[0])
+    cluster.begin_move(where, 0, 1)
+    cluster.end_move(where, 1)
+    assert store.take([mover]).allowed
+    opened = cluster.connections(0)
+    assert all(store.take([mover]).allowed for _ in range(20))
+    assert cluster.connections(0) <= opened + 1  # a node that is asked in vain is left
+
+
+def test_while_a_node_is_away_the_others_get_no_more_and_more_connections(
+    cluster: Cluster,
+) -> None:
+    store = store_at(cluster, timeout=0.5)
+    hit = Hit(WIDE, client_at(cluster, 2))
+    cluster.servers[2].stop()
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            store.take([hit])
+    opened = cluster.connections(0)
+    for _ in range(10):
+        with pytest.raises(StoreError):
+            store.take([hit])
+    assert cluster.connections(0) <= opened
+
+
 def test_a_script_waits_while_a_slots_keys_lie_on_two_nodes(
     store: ClusterStore, cluster: Cluster
 ) -> None:
