@@ -45,10 +45,26 @@ class Key(NamedTuple):
     """How a place or a rule tells its clients apart.
 
     `find` takes the group (the scope) and the request; None means that there is no identity.
+    `by_group`: whether it may find another client for another group.
     """
 
     name: str
     find: Callable[[str, HttpRequest], Client | None]
+    by_group: bool = False
+
+    def client(self, group: str, request: Any, known: dict[Key, Client | None]) -> Client | None:
+        """Who asks, found once for all groups if that is the same for all.
+
+        Args:
+            group: the group.
+            request: the request.
+            known: what was found for this request before.
+        """
+        if self.by_group:
+            return self.find(group, request)
+        if self not in known:
+            known[self] = self.find(group, request)
+        return known[self]
 
 
 def key(given: str | KeyFunction) -> Key:
@@ -218,7 +234,7 @@ def _own(name: str, function: KeyFunction) -> Key:
         kind, identity = found if isinstance(found, Client) else (name, found)
         return bounded(kind, str(identity))
 
-    return Key(name, find)
+    return Key(name, find, by_group=True)
 
 
 def _name_of(function: KeyFunction) -> str:

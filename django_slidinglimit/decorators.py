@@ -281,4 +281,4 @@ def _imported(path: str) -> Key:
     """A key of the project's own, imported when first used: it may import the views in turn."""
     own_keys.add(path)
     load = cache(clients.key)
-    return Key(path, lambda group, request: load(path).find(group, request))
+    return Key(path, lambda group, request: load(path).find(group, request), by_group=True)

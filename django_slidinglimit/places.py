@@ -82,10 +82,11 @@ def hits_of(request: Any, places: Iterable[Place]) -> tuple[list[Hit], tuple[Ans
     current = keeper.current()
     hits: list[Hit] = []
     refusals: list[Answer] = []
+    known: dict[Key, Client | None] = {}
     for place in places:
         if place.methods and request.method not in place.methods:
             continue
-        for asked in asked_of(place, request, rules_at(place, request, current)):
+        for asked in asked_of(place, request, rules_at(place, request, current), known):
             rule = observing(asked.rule) if place.observe else asked.rule
             client = asked.client
             if client is None:
@@ -134,7 +135,12 @@ def rules_at(place: Place, request: Any, current: RuleSet) -> list[StoredRule]:
     return stored
 
 
-def asked_of(place: Place, request: Any, stored: Iterable[StoredRule]) -> Iterator[Asked]:
+def asked_of(
+    place: Place,
+    request: Any,
+    stored: Iterable[StoredRule],
+    known: dict[Key, Client | None] | None = None,
+) -> Iterator[Asked]:
     """What is asked of a request at a place.
 
     An enforcing rule of the scope replaces the code's own if it counts the same clients; one of
@@ -147,17 +153,19 @@ def asked_of(place: Place, request: Any, stored: Iterable[StoredRule]) -> Iterat
         place: the place.
         request: the request.
         stored: what `rules_at` gives.
+        known: who asks by some keys, as far as that was found for this request before.
     """
+    known = {} if known is None else known
     code = place.rate is not None
     if not stored and not code:
         return
-    client = place.key.find(place.scope, request)
+    client = place.key.client(place.scope, request, known)
     exempt = client is None and place.needs_identity
     narrowest: dict[tuple[str, int], tuple[int, int]] = {}
     for rule in stored:
         same = rule.key is None or rule.key.name == place.key.name
         key = place.key if same or rule.key is None else rule.key
-        counted = client if same else key.find(place.scope, request)
+        counted = client if same else key.client(place.scope, request, known)
         if (same and exempt) or not rule.enforced_for(counted):
             continue
         if rule.path is not None:

@@ -747,3 +747,29 @@ def test_a_reset_reaches_a_rule_that_admits_nothing() -> None:
     check(get(), "api", rate="3/day")
     reset(get(), "api", rate="0/day")
     assert remaining(peek(get(), "api", rate="3/day")) == [3]
+
+
+# Who asks
+
+
+def test_a_key_of_the_projects_own_is_asked_for_each_scope_and_others_once_a_request() -> None:
+    asked = []
+
+    def by_scope(group: str, request: HttpRequest) -> str:
+        asked.append(group)
+        return group
+
+    own = [Place(scope, clients.key(by_scope), Rate(5, DAY)) for scope in ("a", "b")]
+    told = decide(get(), own, Walk())
+    assert [answer.hit.client.identity for answer in told.answers] == asked == ["a", "b"]
+
+    class Noting(dict[str, Any]):
+        def get(self, name: str, default: Any = None) -> Any:
+            asked.append(name)
+            return super().get(name, default)
+
+    request = get()
+    request.META = Noting(request.META)
+    asked.clear()
+    decide(request, [place("a", "5/day"), place("b", "5/day")], Walk())
+    assert asked.count("REMOTE_ADDR") == 1

@@ -8,6 +8,7 @@ that in a cluster all rules of one client share a slot.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,7 @@ class RedisStore(Store):
         return digest(client, self._secret)
 
 
+@lru_cache(maxsize=4096)  # each rule of a walk asks for it
 def digest(client: Client, secret: bytes) -> bytes:
     """The field that stands for a client in its bucket; of one known by it alone, the same."""
     if client.kind.startswith(HASHED):
