@@ -43,8 +43,10 @@ class ClockedWire(Wire):
         super().__init__(own_pool(redis.ConnectionPool.from_url(url)), timeout=10)
         self._clock = clock
 
-    def script(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        return super().script(at(script, self._clock()), keys, args)
+    def script(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[bytes], *, asking: bool = False
+    ) -> Any:
+        return super().script(at(script, self._clock()), keys, args, asking=asking)
 
 
 def at(script: Script, now: int) -> Script:
