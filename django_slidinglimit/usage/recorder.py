@@ -91,11 +91,9 @@ class Recorder:
 
     def flush_if_late(self) -> None:
         """Flush in the thread's place, where it does not get to run (uWSGI without threads)."""
-        if (
-            self._thread is not None
-            and time.monotonic() - self._flushed > LATE_SECONDS
-            and not self._flushing.locked()
-        ):
+        now = time.monotonic()
+        if self._tally.minutes and now - self._flushed > LATE_SECONDS:
+            self._flushed = now  # once is enough, however many requests end now
             self._work()
 
     def stop(self) -> None:
@@ -105,6 +103,10 @@ class Recorder:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(FLUSH_SECONDS)
+
+    def finish(self) -> None:
+        """Write what is left, as the process ends."""
+        self._quietly(self.flush)
 
     def _start(self) -> None:
         with self._lock:
@@ -120,10 +122,6 @@ class Recorder:
     def _run(self) -> None:
         while not self._stopped.wait(FLUSH_SECONDS):
             self._work()
-
-    def finish(self) -> None:
-        """Write what is left, as the process ends."""
-        self._quietly(self.flush)
 
     def _work(self) -> None:
         self._quietly(self.flush)
