@@ -127,7 +127,8 @@ class Asked(NamedTuple):
 
 def rules_at(place: Place, request: Any, current: RuleSet) -> list[StoredRule]:
     """The rules in the database that cover a request at a place, narrowest paths first."""
-    stored = current.for_scope(place.scope, request.method)
+    known = place.scope in current.scopes
+    stored = current.for_scope(place.scope, request.method) if known else []
     if place.by_path and current.paths:
         match = getattr(request, "resolver_match", None)
         view = match.view_name if match else None

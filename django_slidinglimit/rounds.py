@@ -122,17 +122,17 @@ def ask_all(request: Request, view: Any, walk: Walk) -> Round:
 
 def decide(request: Any, view: Any, places: Sequence[Place], walk: Walk) -> Decision:
     """Decide, and have the view tell of it in whatever response it gives."""
-    # Unit tests ask throttles about {}.
-    known = request if hasattr(request, "method") else HttpRequest()
+    # Unit tests ask throttles about {}. (What its Request lacks itself, it finds by a detour.)
+    known = request if hasattr(getattr(request, "_request", request), "method") else HttpRequest()
     decision = limiter.decide(known, places, walk)
     fields = getattr(view, "headers", None)
     if isinstance(fields, dict) and not isinstance(fields, _Fields):  # made for this request
         view.headers = _Fields(fields, walk)
-    told = "" if decision.allowed else refusal.blocked(decision)
-    # By name: REST framework's views import the throttles of the project, and so this module.
-    own = getattr(getattr(type(view), "throttled", None), "__qualname__", "")
-    if told and own == "APIView.throttled":
-        view.throttled = _throttled(told)
+    if not decision.allowed and (told := refusal.blocked(decision)):
+        # By name: REST framework's views import the throttles of the project, and so this module.
+        own = getattr(getattr(type(view), "throttled", None), "__qualname__", "")
+        if own == "APIView.throttled":
+            view.throttled = _throttled(told)
     return decision
 
 

@@ -210,8 +210,9 @@ class SimpleRateThrottle(Asking):
 
     def _user_key(self, request: Any) -> str | None:
         """The key of a signed-in user."""
-        if request.user and request.user.is_authenticated:
-            return self._key("user", request.user.pk)
+        user = request.user
+        if user and user.is_authenticated:
+            return self._key("user", user.pk)
         return None
 
     def _ip_key(self, request: Any) -> str:

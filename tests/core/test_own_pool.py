@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import redis
@@ -24,6 +24,8 @@ from .test_redis import commands_of
 from .test_wire import TIMEOUT, silence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redis import Redis
 
     from example_project.server import EmbeddedServer
@@ -160,3 +162,55 @@ def test_an_address_that_resolves_to_several_is_tried_in_turn(
     # "localhost" may be ::1 first, where nobody listens.
     start_server(port=free_port)
     assert RedisStore(own_wire(f"redis://localhost:{free_port}")).take(HITS).allowed
+
+
+class Visited:
+    """A pool that counts who comes to it."""
+
+    def __init__(self, url: str) -> None:
+        self._pool = own_pool(redis.ConnectionPool.from_url(url))
+        self.given = 0
+
+    def get_connection(self) -> Any:
+        self.given += 1
+        return self._pool.get_connection()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+
+def test_connections_stay_at_hand_and_visit_the_pool_now_and_then(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Visited(redis_server.url)
+    wire = Wire(cast("redis.ConnectionPool", pool), timeout=5)
+    monkeypatch.setattr("django_slidinglimit.core.wire.LONGEST_AWAY", 600)
+    assert [wire.run([("PING",)]) for _ in range(20)] == [[b"PONG"]] * 20
+    assert pool.given == 1
+    wire = Wire(cast("redis.ConnectionPool", pool), timeout=5)
+    monkeypatch.setattr("django_slidinglimit.core.wire.LONGEST_AWAY", 0)
+    assert [wire.run([("PING",)]) for _ in range(20)] == [[b"PONG"]] * 20
+    assert pool.given == 21
+    assert len(pool._get_free_connections()) <= 1  # the same one, each time
+
+
+def test_a_failure_leaves_no_connection_at_hand(start_server: StartServer) -> None:
+    server = start_server()
+    pool = Visited(server.url)
+    wire = Wire(cast("redis.ConnectionPool", pool), timeout=5)
+    together(4, lambda: wire.run([("BLPOP", "nothing", 0.05)]))
+    given = pool.given
+    with pytest.raises(StoreError):
+        wire.run([("NO SUCH COMMAND",)])
+    assert wire.run([("PING",)]) == [b"PONG"]
+    assert pool.given == given + 1
+
+
+def test_more_data_than_was_asked_for_is_read_by_nobody() -> None:
+    def too_much(command: list[bytes]) -> Iterator[bytes]:
+        yield b"+PONG\r\n+PONG\r\n" if command[0] == b"PING" else b"+OK\r\n"
+
+    with peer(too_much) as url:
+        wire = own_wire(url)
+        assert wire.run([("PING",)]) == [b"PONG"]
+        assert wire.run([("ECHO", "x")]) == [b"OK"]
