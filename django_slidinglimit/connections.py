@@ -19,8 +19,8 @@ from .core.breaker import Breaker
 from .core.memory import MemoryStore
 from .core.pool import own_pool
 from .core.redis import RedisStore
-from .core.slots import ClusterStore
 from .core.refusals import RememberingStore
+from .core.slots import ClusterStore
 from .core.wire import Wire
 from .errors import SettingError
 from .signals import store_changed

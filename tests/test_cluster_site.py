@@ -11,8 +11,8 @@ from django.test import RequestFactory
 from django_slidinglimit import connections, keeper, limiter
 from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.usage import busiest, client, hour, overview, recorder
-from django_slidinglimit.usage.housekeeping import Housekeeper
 from django_slidinglimit.usage.busiest import Wanted
+from django_slidinglimit.usage.housekeeping import Housekeeper
 from tests.core.cluster import Cluster
 from tests.core.conftest import start_server as start_server
 

@@ -51,7 +51,7 @@ class Refusal(NamedTuple):
     until: float
 
     def time_at(self, now: float) -> int:
-        """The store's time; later than it is by what the answer took, and a millisecond, at most."""
+        """The store's time, or later by what the answer took and a millisecond at most."""
         return self.time_ms + int((now - self.asked) * 1000) + 1
 
     def answer(self, hit: Hit, now: float) -> Answer:
