@@ -195,6 +195,33 @@ def test_a_flood_over_many_rules_stays_within_the_budget(
     assert apart.zcard(key("top", rules[0], MINUTE + 8)) >= 10
 
 
+def test_a_minute_has_room_for_so_many_rules(
+    small: None, told: Recorder, redis_client: Redis
+) -> None:
+    rules = [Rule(f"d{number}", Rate(5, 60_000)) for number in range(80)]
+    for rule in rules:
+        ask(told, rule, range(3), limited=False)
+    known: Any = redis_client.hgetall(key("rules"))
+    assert set(known) == {rule_field(rule).encode() for rule in rules[:64]}
+    assert {field.rpartition(b":")[0] for field in redis_client.hkeys(key("counts"))} == set(known)
+    assert len(redis_client.keys(key("top") + ":*")) == 64
+    ask(told, rules[0], range(3), limited=False)  # those that are known are counted on
+    assert redis_client.hget(key("counts"), f"{rule_field(rules[0])}:allowed") == b"6"
+
+
+def test_distinct_clients_are_not_counted_where_there_is_no_room_for_so_many_rules(
+    small: None, told: Recorder, redis_client: Redis
+) -> None:
+    rules = [Rule(f"d{number}", Rate(5, 60_000)) for number in range(40)]
+    for rule in rules:
+        ask(told, rule, range(3), limited=False)
+    found = len(redis_client.keys(key("seen") + ":*"))
+    assert 0 < found * 12_400 <= 4 * MB / 12 + 12_400
+    keep(MINUTE + 1)
+    counts: Any = redis_client.hkeys(key("counts"))
+    assert sum(field.endswith(b":clients") for field in counts) == found
+
+
 def used(redis: Redis) -> int:
     """The bytes that a server takes, once it has freed what was unlinked."""
     while redis.info("memory")["lazyfree_pending_objects"]:

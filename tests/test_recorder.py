@@ -161,14 +161,19 @@ def test_minutes_are_those_of_redis(told: Recorder, redis_client: Redis) -> None
     assert [sum(counts(redis_client, MINUTE + n).values()) for n in range(3)] == [1, 1, 1]
 
 
-def test_everything_expires(told: Recorder, redis_client: Redis) -> None:
+@pytest.mark.parametrize("seconds", [KEEP_SECONDS, 600])
+def test_everything_expires(
+    told: Recorder, redis_client: Redis, settings: Settings, seconds: int
+) -> None:
+    settings.SLIDINGLIMIT = {**settings.SLIDINGLIMIT, "USAGE_KEEP": seconds}
     told.record(seen(user(1), 0, RULE, OTHER))
     told.flush()
     told.record(seen(user(1), 5))
+    both(told, user(1), user(2))
     told.flush()
     keys = redis_client.keys()
-    assert len(keys) == 12
-    assert all(KEEP_SECONDS - 60 < redis_client.ttl(key) <= KEEP_SECONDS for key in keys)
+    assert len(keys) == 13
+    assert all(seconds - 60 < redis_client.ttl(key) <= seconds for key in keys)
 
 
 def test_a_flush_begins_anew(told: Recorder, redis_client: Redis) -> None:

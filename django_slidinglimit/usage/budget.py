@@ -69,9 +69,7 @@ class Budget(NamedTuple):
 
     def clients(self, members: Sequence[str]) -> tuple[int, ...]:
         """The bounds of a rule's clients in a running minute, as usage_rule.lua wants them."""
-        size = MEMBER
-        if members:
-            size += sum(map(len, members)) // len(members)
+        size = MEMBER + sum(map(len, members)) // len(members)
         return (self.rules, MOST_CLIENTS, FEW_CLIENTS, self.memory // 12, size)
 
     def may_count_clients(self, rules: int) -> bool:

@@ -14,7 +14,7 @@ from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.core.wire import Script
 
 from . import processes
-from .budget import MEMBER, OLDER_CLIENTS, RECENT, Budget
+from .budget import MEMBER, MOST_LIMITED, OLDER_CLIENTS, RECENT, Budget
 from .layout import minute_base
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ LATE_MS = 5000
 # Commands of one trip, and fields of one command.
 TRIP = 50
 CHUNK = 100
+# Limited clients that one call of the script takes out.
+TRIMMED = 250
 # Rules that pages are told of because their clients were dropped, and for how long.
 MOST_DROPPED = 1000
 TOLD_SECONDS = 180
@@ -132,7 +134,8 @@ class _House:
                 ]
             )
             keys = [self._key(minute, kind) for kind in ("limited", "since")]
-            self._run([("EVAL", LIMITED.source, 2, *keys, self.budget.keep, most)])
+            trim = ("EVAL", LIMITED.source, 2, *keys, self.budget.keep, most)
+            self._run([trim] * -(-MOST_LIMITED // TRIMMED))
 
     def measure(self, minute: int, *, exactly: bool) -> None:
         """Remember what a minute takes, and how many decisions each rule made in it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappush, heapreplace
+from heapq import heapify, heapreplace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ class Counts:
         self.others: set[Client] = set()
         # Those that are counted here, kept alive: they are known by where they are in memory.
         self.rules: list[Rule] = []
-        # The clients as a heap, by ranks that may have grown since; made when there is no room.
+        # The clients as a heap, by ranks that may have grown since; made when there is no more room.
         self._order: list[tuple[int, Client]] = []
 
     def take_in(self, client: Client, rank: int, tally: Tally) -> Seen | None:
@@ -66,8 +66,6 @@ class Counts:
         room = MOST_CLIENTS if tally.clients < MOST_CLIENTS_IN_ALL else FEW_CLIENTS
         if len(clients) < room:
             tally.clients += 1
-            if order:
-                heappush(order, (rank, client))
         elif rank > self._least():
             self._leave_out(order[0][1], tally)
             del clients[order[0][1]]

@@ -123,7 +123,7 @@ class _Minute:
         keys += [f"{base}{kind}:{field}" for kind in ("top", "asked", "over")]
         bounds = (budget.keep, *budget.clients(members))
         decisions = (counts.allowed, counts.refused, counts.would)
-        for part in _parts(told, 4 * CHUNK) or [()]:
+        for part in _parts(told, 4 * CHUNK):
             yield self._script(RULE, keys, *bounds, field, name, *decisions, *part)
             decisions = (0, 0, 0)
         if self._writer.may_count_clients(budget):
