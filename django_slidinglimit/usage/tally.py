@@ -57,7 +57,7 @@ class Counts:
         self.others: set[Client] = set()
         # Those that are counted here, kept alive: they are known by where they are in memory.
         self.rules: list[Rule] = []
-        # The clients as a heap, by ranks that may have grown since; made when there is no more room.
+        # The clients as a heap, by ranks that may have grown since; made when room is out.
         self._order: list[tuple[int, Client]] = []
 
     def take_in(self, client: Client, rank: int, tally: Tally) -> Seen | None:
