@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 from . import allowances
 from .core.stores import StoreError
 from .refusal import in_words
+from .usage.standings import NEAR
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from .allowances import Allowance
 
 TEMPLATE = "django_slidinglimit/own_limits.html"
-# From this share of a limit on, in percent, it is nearly used up.
-NEAR = 80
 
 
 @cache_control(no_store=True)

@@ -58,7 +58,7 @@ class Hour:
         last = self.time_ms // 60_000
         pairs = zip(reversed(self.within), reversed(self.over), strict=True)
         return [
-            Line(_clock(last - age), number(within), number(over))
+            Line(clock(last - age), number(within), number(over))
             for age, (within, over) in enumerate(pairs)
             if within or over
         ]
@@ -71,5 +71,6 @@ def in_words(within: Sequence[int], over: Sequence[int]) -> str:
     return _("%(within)s within the limit, %(over)s over it; at most %(most)s a minute.") % words
 
 
-def _clock(minute: int) -> str:
+def clock(minute: int) -> str:
+    """When a minute, counted since 1970, began."""
     return shown_time(datetime.fromtimestamp(minute * 60, UTC), "H:i")

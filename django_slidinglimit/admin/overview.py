@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_slidinglimit import conf, connections
@@ -19,7 +17,8 @@ from django_slidinglimit.usage.server import server
 
 from . import charts
 from .figures import a_second, number, percent, shortly
-from .pages import NAME
+from .hours import clock
+from .pages import when_away
 from .people import people
 from .rows import Row, duration, encodable
 from .states import shown_time
@@ -125,13 +124,10 @@ def page(
     pages: UsagePages, request: HttpRequest, extra_context: dict[str, Any] | None = None
 ) -> HttpResponse:
     """Who is limited now, and the rules of the last hour."""
-    rules = stored_rules()
-    away = Counter(stored.rule.when_down for stored in rules.values())
     context: dict[str, Any] = {
         "title": _("Usage"),
-        "rules_stored": len(rules),
-        "allow": away["allow"],
-        "deny": away["deny"],
+        "rules_stored": len(stored_rules()),
+        **when_away(),
         "rules_poll": conf.current().RULES_POLL,
         **(extra_context or {}),
     }
@@ -161,7 +157,7 @@ def page(
                 for each in found.limited.clients
             ],
             rules=[RuleRow(hour) for hour in found.rules],
-            rule_page=reverse(f"admin:{NAME}_rule", current_app=pages.admin_site.name),
+            rule_page=pages.url("rule"),
             observing=any(hour.usage.rule.observe for hour in found.rules),
             **_chart(found),
         )
@@ -191,7 +187,7 @@ def _chart(found: Overview) -> dict[str, Any]:
     through, refused = _through(found.total), found.total.refused
     numbers = [minute.number for minute in found.trip.minutes]
     lines = [
-        Line(_clock(minute), a_second(passed), a_second(over))
+        Line(clock(minute), a_second(passed), a_second(over))
         for minute, passed, over in zip(numbers, reversed(through), reversed(refused), strict=True)
     ]
     drawn = charts.history(through, refused)
@@ -213,10 +209,6 @@ def _chart(found: Overview) -> dict[str, Any]:
 def _through(series: Series) -> list[float]:
     """What was let through: rules that only observe do so with what they would refuse."""
     return [a + w for a, w in zip(series.allowed, series.would, strict=True)]
-
-
-def _clock(minute: int) -> str:
-    return shown_time(datetime.fromtimestamp(minute * 60, UTC), "H:i")
 
 
 def _example(request: HttpRequest) -> str:

@@ -20,15 +20,12 @@ from django_slidinglimit.errors import SettingError
 from django_slidinglimit.usage import minutes
 from django_slidinglimit.usage.rules import MINUTES, stored_rules
 
-from .rows import client_query
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django.contrib import admin
     from django.http import HttpRequest, HttpResponse
 
-    from django_slidinglimit.core.decisions import Client
     from django_slidinglimit.models import Usage
 
     ModelAdmin = admin.ModelAdmin[Usage]
@@ -74,8 +71,7 @@ class UsagePages(ModelAdmin):
             context.pop("server", None)
             error = exc
         if error is not None:
-            chosen = Counter(stored.rule.when_down for stored in stored_rules().values())
-            context.update(error=error, allow=chosen["allow"], deny=chosen["deny"])
+            context.update(error=error, **when_away())
 
     def page(self, request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
         """A whole page, or its live part alone when the page itself asks for that."""
@@ -134,7 +130,12 @@ class UsagePages(ModelAdmin):
         known = given.startswith(first) and url_has_allowed_host_and_scheme(given, None)
         return given if known else first
 
-    def url(self, name: str, client: Client | None = None) -> str:
-        """Where a page is: "changelist", "client" of one client, and so on."""
-        url = reverse(f"admin:{NAME}_{name}", current_app=self.admin_site.name)
-        return f"{url}?{client_query(client)}" if client else url
+    def url(self, name: str) -> str:
+        """Where a page is: "changelist", "client", "rule" and so on."""
+        return reverse(f"admin:{NAME}_{name}", current_app=self.admin_site.name)
+
+
+def when_away() -> dict[str, int]:
+    """How many rules of the database let requests through while Redis is away, or refuse them."""
+    chosen = Counter(stored.rule.when_down for stored in stored_rules().values())
+    return {"allow": chosen["allow"], "deny": chosen["deny"]}

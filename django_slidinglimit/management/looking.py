@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from django_slidinglimit import keeper
 from django_slidinglimit.usage import busiest, overview
 from django_slidinglimit.usage import client as client_usage
 from django_slidinglimit.usage.busiest import Wanted
@@ -62,7 +61,7 @@ def one(command: BaseCommand, *, kind: str, identity: str, as_json: bool, **_: A
     """Tell everything about one client."""
     client = client_named(command, kind, identity)
     found = client_usage.of_client(client)
-    everywhere = keeper.current().overrides.winner("", client)
+    everywhere = client_usage.override_everywhere(client)
     lines = [
         _standing(under.usage, under.standing)
         | {

@@ -66,7 +66,7 @@ def seen(rules: Iterable[Rule]) -> dict[Rule, Seen]:
     Raises:
         StoreError: the server does not answer.
     """
-    store, asked = connections.store().store, list(rules)
+    store, asked = connections.pages(), list(rules)
     if not asked:
         return {}
     names = [f"{rule_field(rule)}:{what}" for what in ("allowed", "would") for rule in asked]
@@ -82,7 +82,7 @@ def clients_over(rule: Rule) -> int:
     Raises:
         StoreError: the server does not answer.
     """
-    store = connections.store().store
+    store = connections.pages()
     keys = [f"{base}over:{rule_field(rule)}" for base in _bases(store)]
     members = _run(store, [("ZREVRANGE", key, 0, -1) for key in keys], SETS_TRIP)
     return len({member for found in members for member in found})
@@ -97,7 +97,7 @@ def sources(wanted: Callable[[Rule], bool]) -> list[Source]:
     Raises:
         StoreError: the server does not answer.
     """
-    store = connections.store().store
+    store = connections.pages()
     bases = _bases(store)
     found: dict[str, Source] = {}
     places: list[tuple[Source, str, int, str]] = []

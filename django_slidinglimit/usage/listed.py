@@ -117,7 +117,7 @@ def _asked_most(key: str, own: Sequence[Minute]) -> list[str]:
     asked: dict[str, int] = {}
     for minute in own:
         for name, counts in minute.counts.items():
-            asked[name] = asked.get(name, 0) + counts.allowed + counts.refused + counts.would
+            asked[name] = asked.get(name, 0) + counts.all
     return sorted(asked, key=lambda name: (name != key, -asked[name]))[:MOST_FIELDS]
 
 

@@ -40,6 +40,10 @@ class Counts:
     would: int = 0
     clients: int = 0
 
+    @property
+    def all(self) -> int:
+        return self.allowed + self.refused + self.would
+
 
 class Minute(NamedTuple):
     """What was recorded in one minute: by a rule's field, its name and its counts."""

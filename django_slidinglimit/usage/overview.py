@@ -123,7 +123,7 @@ def overview() -> Overview:
     version = (token or b"").decode(errors="replace")
     found = processes.seen(alive, trip.time_ms)
     series, total = _series(trip, usages)
-    busiest = sorted(usages.items(), key=lambda item: (-_asked(item[1]), item[1].rule.name))
+    busiest = sorted(usages.items(), key=lambda item: (-item[1].all, item[1].rule.name))
     dropped_fields = {field.decode(errors="replace") for field in dropped[::2]}
     return Overview(
         trip=trip,
@@ -261,7 +261,3 @@ def _since(version: str, found: Iterable[Process], time_ms: int) -> int | None:
 
 
 _obeyed: tuple[str, int] = ("", 0)
-
-
-def _asked(usage: RuleUsage) -> int:
-    return usage.allowed + usage.refused + usage.would

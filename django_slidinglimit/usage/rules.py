@@ -49,6 +49,10 @@ class RuleUsage:
     clients: list[Standing] = field(default_factory=list)
 
     @property
+    def all(self) -> int:
+        return self.allowed + self.refused + self.would
+
+    @property
     def over(self) -> int:
         """Hits over the limit, whatever became of them."""
         return self.refused + self.would

@@ -217,7 +217,7 @@ def _asked_most(minute: Minute) -> list[str]:
 
     def asked(name: str) -> int:
         counts = minute.counts.get(name)
-        return counts.allowed + counts.refused + counts.would if counts else 0
+        return counts.all if counts else 0
 
     return sorted(minute.names, key=asked, reverse=True)[:MOST_FIELDS]
 
