@@ -34,7 +34,7 @@ def run(sizes: Sizes) -> Iterator[Figure]:
     population.enter(of_few, few)
     with usage(False):  # it is written by scripts, too
         yield from times(sizes, of_many, of_few)
-        yield from four_rules(sizes, [of_many, *map(population.rule, "abc")])
+        yield from four_rules(sizes, list(map(population.rule, "abcd")))
 
 
 def memory(fill: Callable[[], None]) -> int:
@@ -72,8 +72,8 @@ def times(sizes: Sizes, of_many: Rule, of_few: Rule) -> Iterator[Figure]:
 
 def four_rules(sizes: Sizes, rules: list[Rule]) -> Iterator[Figure]:
     """One rule and four in one decision, all with as many clients."""
-    many = sizes.clients
-    for rule in rules[1:]:
+    many = sizes.clients // len(rules)
+    for rule in rules:
         population.enter(rule, many)
     take = connections.store().take
     found = at_server(
