@@ -26,6 +26,8 @@ from .errors import SettingError
 from .signals import store_changed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .core.stores import Store, StoreError
 
 logger = logging.getLogger("django_slidinglimit")
@@ -152,6 +154,16 @@ def secret() -> bytes:
     return blake2b(force_bytes(settings.SECRET_KEY), person=b"slidinglimit").digest()
 
 
+def when_changed(forget: Callable[[], object]) -> None:
+    """Have something forgotten whenever a setting changes that the store is made of."""
+
+    def receive(*, setting: str, **_: object) -> None:
+        if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
+            forget()
+
+    setting_changed.connect(receive, weak=False)
+
+
 def _make() -> Breaker:
     global _breaker
     with _making:
@@ -175,17 +187,12 @@ def _drop() -> None:
         _breaker = _pages = None
 
 
-def _forget(*, setting: str, **_: object) -> None:
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        _drop()
-
-
 def _after_fork() -> None:
     """The parent's locks and sockets are not ours."""
     global _breaker, _pages, _making
     _breaker, _pages, _making = None, None, Lock()
 
 
-setting_changed.connect(_forget)
+when_changed(_drop)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -1,11 +1,7 @@
-"""The users behind clients of the kind "user": their names, for those who may see users.
-
-Names are kept for a minute, so that a page that refreshes itself asks the database for none.
-"""
+"""The users behind clients of the kind "user": their names, for those who may see users."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +12,15 @@ from django.urls import NoReverseMatch, reverse
 
 from django_slidinglimit.core.decisions import Client
 
+from .recent import Recent
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
 
-# How long a name is kept, in seconds, and how many are.
-KEEP = 60.0
+# Names that are kept.
 MOST = 10_000
 # Users whose name begins with the same text; and such texts.
 MOST_NAMED = 50
@@ -85,16 +82,14 @@ def named(request: HttpRequest, site: AdminSite, text: str) -> list[Client]:
     admin = site._registry.get(model)
     if admin is None or not admin.has_view_permission(request) or "\0" in text:
         return []
-    now = time.monotonic()
-    kept = _named.get(text)
-    if kept is None or now - kept[0] >= KEEP:
+    known = _named.known([text])
+    if not known:
         name = model.USERNAME_FIELD
         users = model._default_manager.filter(**{f"{name}__startswith": text})
         keys = users.order_by(name).values_list("pk", flat=True)[:MOST_NAMED]
-        if len(_named) >= MOST_NAMED:
-            _named.clear()
-        kept = _named[text] = (now, [Client("user", str(key)) for key in keys])
-    return kept[1]
+        known = {text: [Client("user", str(key)) for key in keys]}
+        _named.add(known)
+    return known[text]
 
 
 def forget() -> None:
@@ -103,24 +98,18 @@ def forget() -> None:
     _named.clear()
 
 
-# By what their names begin with: when it was asked for, and the users.
-_named: dict[str, tuple[float, list[Client]]] = {}
-
-
-# By primary key: when it was asked for, and the name; None: there is no such user.
-_kept: dict[Any, tuple[float, str | None]] = {}
+# The users by what their names begin with.
+_named: Recent[str, list[Client]] = Recent(MOST_NAMED)
+# The name by primary key; None: there is no such user.
+_kept: Recent[Any, str | None] = Recent(MOST)
 
 
 def _names(keys: set[Any]) -> dict[Any, str | None]:
-    now = time.monotonic()
-    known = {key: kept for key in keys if (kept := _kept.get(key)) and now - kept[0] < KEEP}
+    known = _kept.known(keys)
     lacking = keys - known.keys()
     if lacking:
         users = get_user_model()._default_manager.filter(pk__in=lacking)
         found = dict.fromkeys(lacking) | {user.pk: user.get_username() for user in users}
-        if len(_kept) + len(found) > MOST:
-            _kept.clear()
-        fresh = {key: (now, name) for key, name in found.items()}
-        _kept.update(fresh)
-        known |= fresh
-    return {key: name for key, (_, name) in known.items()}
+        _kept.add(found)
+        known |= found
+    return known

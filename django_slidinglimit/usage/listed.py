@@ -172,3 +172,6 @@ def _sum(found: Iterable[Counts | None]) -> Counts:
         total.would += counts.would
         total.clients = max(total.clients, counts.clients)
     return total
+
+
+connections.when_changed(forget)

@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.core.signals import setting_changed
-
 from django_slidinglimit import connections
 from django_slidinglimit.core.stores import StoreError
 
@@ -165,9 +163,4 @@ def _pairs(reply: Sequence[bytes]) -> Iterable[tuple[str, str]]:
     return zip(texts[::2], texts[1::2], strict=True)
 
 
-def _forget(*, setting: str, **_: object) -> None:
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        forget()
-
-
-setting_changed.connect(_forget)
+connections.when_changed(forget)

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from django.core.signals import request_finished, setting_changed
+from django.core.signals import request_finished
 
 from django_slidinglimit import conf, connections
 from django_slidinglimit.core.stores import StoreError
@@ -175,13 +175,8 @@ def _at_exit() -> None:
     recorder.finish()
 
 
-def _forget(*, setting: str, **_: object) -> None:
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        forget()
-
-
 request_finished.connect(_after_response)
-setting_changed.connect(_forget)
+connections.when_changed(forget)
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

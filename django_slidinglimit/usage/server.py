@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.core.signals import setting_changed
-
 from django_slidinglimit import connections
 from django_slidinglimit.core.stores import StoreError
 
@@ -76,9 +74,4 @@ def _info(reply: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in lines if colon}
 
 
-def _forget(*, setting: str, **_: object) -> None:
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        forget()
-
-
-setting_changed.connect(_forget)
+connections.when_changed(forget)

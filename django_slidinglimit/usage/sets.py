@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.core.signals import setting_changed
-
 from django_slidinglimit import connections
 
 from .budget import MOST_CLIENTS, OLDER_CLIENTS, RECENT
@@ -213,9 +211,4 @@ def _greatest(scores: Mapping[bytes, int]) -> dict[bytes, int]:
     return dict(nlargest(OLDER_CLIENTS, scores.items(), key=lambda item: item[1]))
 
 
-def _forget(*, setting: str, **_: object) -> None:
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        forget()
-
-
-setting_changed.connect(_forget)
+connections.when_changed(forget)

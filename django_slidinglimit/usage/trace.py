@@ -6,8 +6,6 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.core.signals import setting_changed
-
 from django_slidinglimit import connections
 
 from . import minutes
@@ -238,9 +236,4 @@ def _remember(
             _kept.popitem(last=False)
 
 
-def _forget(*, setting: str, **_: object) -> None:
-    if setting in ("CACHES", "SLIDINGLIMIT", "SECRET_KEY"):
-        forget()
-
-
-setting_changed.connect(_forget)
+connections.when_changed(forget)
