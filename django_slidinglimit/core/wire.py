@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from contextlib import suppress
 from hashlib import sha1
 from importlib.resources import files
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -91,7 +91,11 @@ class Wire:
     def __init__(self, pool: redis.ConnectionPool, timeout: float = 0.1) -> None:
         self.pool = pool
         self.timeout = timeout
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        # One for each connection that may be in use, handed over as they come: to give back to a
+        # semaphore may wait, under gevent, and whoever is interrupted there never gives it back.
+        self._turns: SimpleQueue[None] = SimpleQueue()
+        for _ in range(MOST_CONNECTIONS):
+            self._turns.put(None)
         # Connections between two exchanges, each with the time until when it is kept here. To give
         # one back and have the pool look it up costs half as much as a whole exchange.
         self._idle: list[tuple[Any, float]] = []
@@ -180,7 +184,7 @@ class Wire:
                 self.pool.disconnect(inuse_connections=False)
             raise kind(f"{type(exc).__name__}: {exc}") from exc
         finally:
-            self._free.release()
+            self._turns.put(None)
 
     def _connection(self, now: float) -> tuple[Any, float]:
         """A connection that is fit to be sent on, and the time until when it is kept here."""
@@ -189,9 +193,14 @@ class Wire:
                 connection, until = self._idle.pop()
             except IndexError:  # all are in use
                 return self.pool.get_connection(), now + LONGEST_AWAY
-            if now < until and _is_fit(connection):
+            fit = False
+            try:
+                fit = now < until and _is_fit(connection)
+            finally:  # under gevent, looking may be interrupted
+                if not fit:
+                    self.pool.release(connection)
+            if fit:
                 return connection, until
-            self.pool.release(connection)
         # With all of them, the pool replaces those that are dead or lead to an old master.
         self._release_idle()
         return self.pool.get_connection(), now + LONGEST_AWAY
@@ -209,19 +218,26 @@ class Wire:
         A crowd within this process is no reason to let it pass uncounted; a server that has ceased
         to answer is one to tell all who wait at once.
         """
-        if self._free.acquire(blocking=False):
+        if self._has_turn():
             return
         failed, begun = self._failed, time.monotonic()
         while True:
             served = self._served
-            got_it = self._free.acquire(timeout=self.timeout)
+            got_it = self._has_turn(self.timeout)
             late = time.monotonic() - begun >= LONGEST_QUEUE * self.timeout
             if got_it and self._failed == failed:
                 return
             if got_it:
-                self._free.release()
+                self._turns.put(None)
             if got_it or late or self._served == served:
                 raise StoreBusyError(f"All {MOST_CONNECTIONS} connections are in use.")
+
+    def _has_turn(self, timeout: float | None = None) -> bool:
+        try:
+            self._turns.get(timeout is not None, timeout)
+        except Empty:
+            return False
+        return True
 
 
 def _is_fit(connection: Any) -> bool:

@@ -521,6 +521,52 @@ def test_who_found_no_free_connection_in_time_is_told_that_this_process_is_busy(
     assert 50 <= busy < len(answers)
 
 
+INTERRUPTED = """
+from gevent import Timeout, joinall, monkey, sleep, spawn
+monkey.patch_all()
+import sys
+from redis import Redis
+from django_slidinglimit.core import wire
+from django_slidinglimit.core.stores import StoreBusyError
+
+class Over(BaseException):
+    pass
+
+def hurried(number):
+    for turn in range(60):
+        try:
+            with Timeout(0.0005 * ((number + turn) % 9 + 1), Over):
+                while True:
+                    way.run([("PING",)])
+        except (Over, StoreBusyError):
+            pass
+
+def wait():
+    way.run([("BLPOP", "queue", 0)])
+
+wire.MOST_CONNECTIONS = 8
+way = wire.Wire.from_url(sys.argv[1], 20)
+client = Redis.from_url(sys.argv[1])
+joinall([spawn(hurried, number) for number in range(40)], raise_error=True)
+waiting = [spawn(wait) for _ in range(wire.MOST_CONNECTIONS)]
+with Timeout(15):
+    while client.info("clients")["blocked_clients"] < len(waiting):
+        sleep(0.01)
+    while client.info("clients")["connected_clients"] > len(waiting) + 1:
+        sleep(0.01)
+client.rpush("queue", *range(len(waiting)))
+joinall(waiting, raise_error=True)
+"""
+
+
+def test_greenlets_that_are_interrupted_anywhere_leave_all_connections_to_others(
+    start_server: StartServer,
+) -> None:
+    command = [sys.executable, "-W", "error", "-c", INTERRUPTED, start_server().url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 FORKING = """
 import os, pickle, sys
 from django_slidinglimit.core.redis import RedisStore
