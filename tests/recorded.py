@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from django_slidinglimit import connections
+from django_slidinglimit import connections, limiter
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.stores import charges, decide
 from django_slidinglimit.core.window import Reading
-from django_slidinglimit.usage.recorder import Recorder
+from django_slidinglimit.models import Rule as Row
+from django_slidinglimit.rules import compile_rule
+from django_slidinglimit.usage.recorder import Recorder, flush
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,3 +60,16 @@ def record(
             used += sum(decision.charges.values())
             own.record(decision)
         own.flush()
+
+
+def ask(rule: Rule, client: Client, times: int = 1) -> None:
+    """Have a client ask a rule now, and what came of it be written."""
+    for _ in range(times):
+        limiter.take([Hit(rule, client)])
+    flush()
+
+
+def stored(**fields: Any) -> Rule:
+    """A rule of the database, as it is asked."""
+    row = Row.objects.create(**{"name": "Search", "scope": "search", "rate": "10/h", **fields})
+    return compile_rule(row).rule

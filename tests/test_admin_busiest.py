@@ -1,31 +1,29 @@
 """The page of one rule, as a browser without JavaScript gets it."""
 
 import re
-import threading
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
-from redis.connection import AbstractConnection
 
 from django_slidinglimit import clients, connections, limiter
 from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.models import Override
-from django_slidinglimit.models import Rule as Row
-from django_slidinglimit.rules import compile_rule
 from django_slidinglimit.usage import recorder
 from django_slidinglimit.usage.layout import rule_field
 from tests.odd import ODD
+from tests.operators import staff, text_of
+from tests.recorded import ask, stored
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("patient")]
 
 RULE = reverse("admin:django_slidinglimit_usage_rule")
 CLIENT = reverse("admin:django_slidinglimit_usage_client")
@@ -36,39 +34,9 @@ LIST = Rule("c1", Rate(10, 3_600_000), "list")
 MARIA = Client("user", "77")
 
 
-@pytest.fixture(autouse=True)
-def patient(settings: Settings) -> None:
-    """On a machine that is busy nothing is decided by policy."""
-    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10}
-
-
-def ask(rule: Rule, client: Client, times: int = 1) -> None:
-    for _ in range(times):
-        limiter.take([Hit(rule, client)])
-    recorder.flush()
-
-
-def stored(**fields: Any) -> Rule:
-    row = Row.objects.create(**{"name": "Search", "scope": "search", "rate": "10/h", **fields})
-    return compile_rule(row).rule
-
-
 def look(browser: Browser, rule: Rule = LIST, /, **query: str) -> Any:
     key = rule.id if rule.id.startswith("d") else rule_field(rule)
     return browser.get(RULE, {"rule": key, **query})
-
-
-def staff(*permissions: str) -> Browser:
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
-
-
-def text_of(response: Any) -> str:
-    page = re.sub(r"<(title|desc)\b.*?</\1>", "", response.content.decode(), flags=re.DOTALL)
-    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page)))
 
 
 def links(response: Any) -> dict[str, dict[str, str]]:
@@ -285,7 +253,7 @@ def test_the_live_part_is_the_same_until_something_changes(admin_client: Browser
 def test_a_refresh_takes_two_trips_and_asks_the_database_for_session_and_permission_alone(
     django_assert_num_queries: DjangoAssertNumQueries,
     settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
+    trips: list[object],
 ) -> None:
     settings.SLIDINGLIMIT = {"TIMEOUT": 10}
     User.objects.create_user("maria")
@@ -296,15 +264,7 @@ def test_a_refresh_takes_two_trips_and_asks_the_database_for_session_and_permiss
         ask(rule, Client("user", str(n + 40)))
     query = {"fragment": "1", "text": "7"}
     assert "user 77 blocked" in text_of(look(browser, rule, **query))
-    trips: list[object] = []
-    send = AbstractConnection.send_packed_command
-
-    def note(self: AbstractConnection, command: Any, **options: Any) -> None:
-        if threading.current_thread() is threading.main_thread():  # no recorder, no keeper
-            trips.append(command)
-        send(self, command, **options)  # type: ignore[no-untyped-call]
-
-    monkeypatch.setattr(AbstractConnection, "send_packed_command", note)
+    trips.clear()
     with django_assert_num_queries(4):  # session, user, permissions of its own and of its groups
         look(browser, rule, **query)
     assert len(trips) == 2

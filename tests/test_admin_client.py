@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client as Browser
 from django.test import RequestFactory, override_settings
 from django.urls import reverse
 from django.utils import timezone
-from redis.connection import AbstractConnection
 
 from django_slidinglimit import clients, connections, limiter, rules
 from django_slidinglimit.admin import rows, undo
@@ -27,7 +26,8 @@ from django_slidinglimit.models import Rule as Row
 from django_slidinglimit.usage import recorder
 from django_slidinglimit.usage.layout import client_member
 from tests import odd
-from tests.recorded import record
+from tests.operators import staff, text_of
+from tests.recorded import ask, record
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,27 +48,9 @@ UNWRITABLE = [client for client in odd.ODD if not is_writable(client)]
 LONE_SURROGATE = Client("key", "\ud800")  # it cannot stand in an address
 
 
-def ask(rule: Rule, client: Client, times: int = 1) -> None:
-    for _ in range(times):
-        limiter.take([Hit(rule, client)])
-    recorder.flush()
-
-
 def used(rule: Rule, client: Client) -> int:
     answer = connections.store().peek([Hit(rule, client)]).answers[0]
     return answer.verdict.limit - answer.verdict.remaining
-
-
-def staff(*permissions: str) -> Browser:
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
-
-
-def text_of(response: Any) -> str:
-    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode())))
 
 
 def url(action: str) -> str:
@@ -198,22 +180,14 @@ def test_a_refresh_asks_the_database_for_the_session_and_permissions_alone(
 
 
 def test_a_refresh_takes_two_round_trips_to_redis(
-    admin_client: Browser, search: Row, monkeypatch: pytest.MonkeyPatch
+    admin_client: Browser, search: Row, trips: list[object]
 ) -> None:
     ask(compiled(search), MARIA, 3)
     ask(LIST, MARIA, 3)
     admin_client.get(HER_PAGE)
-    recorder.forget()  # its thread sends, too
-    sent: list[object] = []
-    send = AbstractConnection.send_packed_command
-
-    def note(self: AbstractConnection, command: Any, **options: Any) -> None:
-        sent.append(command)
-        send(self, command, **options)  # type: ignore[no-untyped-call]
-
-    monkeypatch.setattr(AbstractConnection, "send_packed_command", note)
+    trips.clear()
     assert "3 now" in text_of(admin_client.get(f"{HER_PAGE}&fragment=1"))
-    assert len(sent) == 2
+    assert len(trips) == 2
 
 
 @override_settings(SLIDINGLIMIT={"RULES_POLL": 0, "USAGE_HASHED": True})

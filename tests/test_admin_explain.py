@@ -8,7 +8,7 @@ from html import unescape
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from django.contrib.auth.models import Group, Permission, User
+from django.contrib.auth.models import Group, User
 from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import reverse
@@ -17,6 +17,7 @@ from django.utils import timezone
 from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.explanation import Explanation, Question, explain
 from django_slidinglimit.models import Override, Rule
+from tests.operators import staff
 from tests.throttled_api import commands, counted
 
 if TYPE_CHECKING:
@@ -248,14 +249,6 @@ def page(browser: Browser, **query: str) -> str:
     response = browser.get(URL, {"method": "GET", **query} if query else {})
     assert response.status_code == 200
     return re.sub(r"\s+", " ", unescape(re.sub("<[^>]+>", " ", response.content.decode())))
-
-
-def staff(*permissions: str) -> Browser:
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
 
 
 class TestPage:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.db import connection, connections, transaction
 from django.test import Client as Browser
 from django.urls import reverse
 from django.utils import timezone
 
 from django_slidinglimit.models import Override, Rule
+from tests.operators import staff
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import User
     from django.db.models import Model
 
 pytestmark = pytest.mark.django_db
@@ -33,14 +34,6 @@ FORM = {
     "no_identity": "together",
     "when_down": "allow",
 }
-
-
-def staff(name: str, *permissions: str) -> Browser:
-    user = User.objects.create_user(name, is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
 
 
 def page_of(what: str, row: Model) -> str:
@@ -212,7 +205,7 @@ class TestRestore:
 
 class TestTwoPeople:
     def test_the_later_is_told_what_the_other_changed_and_nothing_is_overwritten(self) -> None:
-        maria, otto = (staff(n, "view_rule", "change_rule") for n in ("maria", "otto"))
+        maria, otto = (staff("view_rule", "change_rule", name=n) for n in ("maria", "otto"))
         rule = search()
         hers, his = opened(maria, rule), opened(otto, rule)
         maria.post(page_of("change", rule), hers | {"rate": "50/min"})
@@ -344,7 +337,7 @@ class TestPermissions:
         form = opened(admin_client, rule)
         admin_client.post(page_of("change", rule), form | {"rate": "50/min"})
         [state] = states_offered(admin_client.get(page_of("history", rule)))
-        browser = staff("viewer", "view_rule")
+        browser = staff("view_rule")
         history = browser.get(page_of("history", rule))
         assert "rate: 100/min → 50/min" in text_of(history)
         assert b'name="state"' not in history.content
@@ -366,13 +359,13 @@ class TestPermissions:
 
     def test_who_may_not_even_look_sees_no_history(self) -> None:
         rule = search()
-        browser = staff("nobody", "view_usage")
+        browser = staff("view_usage")
         assert browser.get(page_of("history", rule)).status_code == 403
         assert browser.post(page_of("restore", rule), {"state": "1:now"}).status_code == 403
 
     def test_who_may_delete_and_not_change_may_not_switch(self) -> None:
         rule = search()
-        browser = staff("deleter", "view_rule", "delete_rule")
+        browser = staff("view_rule", "delete_rule")
         data = {"action": "switch_off", "_selected_action": [rule.pk]}
         assert browser.post(RULES, data).status_code == 403
         assert browser.post(RULES, data | {"action": "delete_selected"}).status_code == 200

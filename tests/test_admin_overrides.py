@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.contrib.auth.models import AnonymousUser, Group, User
 from django.test import Client as Browser
 from django.test import RequestFactory
 from django.urls import reverse
@@ -21,6 +21,7 @@ from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.usage import recorder
 from tests.odd import ODD
+from tests.operators import staff
 
 if TYPE_CHECKING:
     from pytest_django import DjangoAssertNumQueries, Settings
@@ -40,14 +41,6 @@ BLOCK = {"effect": "block"}
 def maria() -> User:
     # PostgreSQL's sequence goes on from test to test, and must not come to it.
     return User.objects.create_user("maria", pk=770077)
-
-
-def staff(*permissions: str) -> Browser:
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
 
 
 def text_of(response: Any) -> str:

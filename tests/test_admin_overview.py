@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import reverse
@@ -17,18 +17,17 @@ from django_slidinglimit.core.decisions import Client, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.models import Override
 from django_slidinglimit.models import Rule as Row
-from django_slidinglimit.rules import compile_rule
 from django_slidinglimit.usage import limited, minutes, processes
 from django_slidinglimit.usage.layout import rule_field
 from tests.odd import ODD
-from tests.recorded import record
-from tests.test_busiest import trips as trips
+from tests.operators import staff, text_of
+from tests.recorded import record, stored
 
 if TYPE_CHECKING:
     from pytest_django import DjangoAssertNumQueries, Settings
     from redis import Redis
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("within_a_minute")]
 
 OVERVIEW = reverse("admin:django_slidinglimit_usage_changelist")
 PART = f"{OVERVIEW}?fragment=1"
@@ -39,32 +38,8 @@ MARIA = Client("user", "77")
 NONE = "\N{EN DASH}"
 
 
-@pytest.fixture(autouse=True)
-def patient(settings: Settings) -> None:
-    """On a machine that is busy nothing is decided by policy."""
-    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10}
-
-
 def refuse(client: Client, rule: Rule = LIST, times: int = 1, ago: int = 0) -> None:
     record(rule, client, times, ago=ago, used=rule.rate.limit)
-
-
-def stored(**fields: Any) -> Rule:
-    row = Row.objects.create(**{"name": "Search", "scope": "search", "rate": "10/h", **fields})
-    return compile_rule(row).rule
-
-
-def staff(*permissions: str) -> Browser:
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
-
-
-def text_of(response: Any) -> str:
-    page = re.sub(r"<(title|desc)\b.*?</\1>", "", response.content.decode(), flags=re.DOTALL)
-    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page)))
 
 
 def test_who_is_limited_stands_there_with_rule_and_times(admin_client: Browser) -> None:

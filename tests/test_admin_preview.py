@@ -7,7 +7,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import reverse
@@ -17,6 +17,7 @@ from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.models import Override, Rule
 from django_slidinglimit.places import code_rule
 from django_slidinglimit.rules import compile_rule
+from tests.operators import staff
 from tests.recorded import record
 
 pytestmark = pytest.mark.django_db
@@ -26,15 +27,6 @@ PREVIEW = reverse("admin:django_slidinglimit_rule_preview")
 FORM = {"name": "Search", "scope": "search", "rate": "5/min", "mode": "enforce", "share": "100"}
 CODE = code_rule("search", "user", frozenset(), Rate(100, 60_000))
 MARIA, PAUL = Client("user", "77"), Client("user", "78")
-
-
-def staff(*permissions: str) -> Browser:
-    User.objects.all().delete()
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
 
 
 def of_row(row: Rule) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import reverse
@@ -13,6 +13,7 @@ from redis import Redis
 
 from django_slidinglimit import keeper, rules
 from django_slidinglimit.models import Rule
+from tests.operators import staff
 
 pytestmark = pytest.mark.django_db
 
@@ -27,14 +28,6 @@ FORM = {
     "no_identity": "together",
     "when_down": "allow",
 }
-
-
-def staff(*permissions: str) -> Browser:
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
 
 
 def act(browser: Browser, action: str, *selected: Rule) -> Any:

@@ -4,11 +4,10 @@ import json
 import re
 from collections.abc import Iterator
 from html import unescape
-from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client as Browser
 from django.test import override_settings
@@ -20,8 +19,9 @@ from django_slidinglimit.admin import rows
 from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.models import Rule as Row
-from django_slidinglimit.usage import recorder
 from django_slidinglimit.usage.layout import client_member, rule_field
+from tests.operators import staff, text_of
+from tests.recorded import ask
 
 pytestmark = pytest.mark.django_db
 
@@ -44,27 +44,9 @@ def away() -> Iterator[None]:
         yield
 
 
-def ask(rule: Rule, client: Client, times: int = 1) -> None:
-    for _ in range(times):
-        limiter.take([Hit(rule, client)])
-    recorder.flush()
-
-
 def used(rule: Rule, client: Client) -> int:
     answer = connections.store().peek([Hit(rule, client)]).answers[0]
     return answer.verdict.limit - answer.verdict.remaining
-
-
-def staff(*permissions: str) -> Browser:
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    browser = Browser()
-    browser.force_login(user)
-    return browser
-
-
-def text_of(response: Any) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
 
 
 def test_the_menu_leads_to_the_overview(admin_client: Browser) -> None:

@@ -9,12 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
-from django_slidinglimit import limiter
-from django_slidinglimit.core.decisions import Client, Hit
+from django_slidinglimit.core.decisions import Client
 from django_slidinglimit.models import Rule as Row
 from django_slidinglimit.rules import compile_rule
-from django_slidinglimit.usage import recorder
 from tests.odd import ODD
+from tests.recorded import ask
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -34,12 +33,6 @@ def rule(settings: Settings) -> Rule:
     """A rule that counts users."""
     settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10}
     return compile_rule(Row.objects.create(name="Search", scope="search", rate="10/h")).rule
-
-
-def ask(rule: Rule, client: Client, times: int = 1) -> None:
-    for _ in range(times):
-        limiter.take([Hit(rule, client)])
-    recorder.flush()
 
 
 def query(page: Page) -> dict[str, str]:

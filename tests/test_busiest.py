@@ -3,9 +3,7 @@
 from typing import Any
 
 import pytest
-from pytest_django import Settings
 from redis import Redis
-from redis.connection import AbstractConnection
 
 from django_slidinglimit import connections, limiter
 from django_slidinglimit.core.decisions import Client, Hit, Rule
@@ -19,9 +17,9 @@ from django_slidinglimit.usage.busiest import PAGE, Page, Wanted
 from django_slidinglimit.usage.layout import client_member, minute_base, rule_field
 from django_slidinglimit.usage.standings import TRIP, State
 from tests.odd import ODD
-from tests.recorded import minute_now, record
+from tests.recorded import minute_now, record, stored
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("patient")]
 
 LIST = Rule("c1", Rate(10, 3_600_000), "list")
 TRIAL = Rule("c2", Rate(10, 3_600_000), "trial", observe=True)
@@ -44,31 +42,6 @@ def look(rule: Rule = LIST, **wanted: Any) -> Page:
 
 def identities(page: Page) -> list[str]:
     return [line.standing.client.identity for line in page.lines]
-
-
-def stored(**fields: Any) -> Rule:
-    row = Row.objects.create(**{"name": "Search", "scope": "search", "rate": "10/h", **fields})
-    return compile_rule(row).rule
-
-
-@pytest.fixture(autouse=True)
-def patient(settings: Settings) -> None:
-    """On a machine that is busy nothing is decided by policy."""
-    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10}
-
-
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What redis-py sent: one entry for each exchange."""
-    found: list[object] = []
-    send = AbstractConnection.send_packed_command
-
-    def note(self: AbstractConnection, command: Any, **options: Any) -> None:
-        found.append(command)
-        send(self, command, **options)  # type: ignore[no-untyped-call]
-
-    monkeypatch.setattr(AbstractConnection, "send_packed_command", note)
-    return found
 
 
 def test_clients_stand_by_the_share_that_they_use_now() -> None:

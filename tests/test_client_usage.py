@@ -1,12 +1,10 @@
 """What the page of one client reads."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from django.db import connections as databases
 from redis import Redis
-from redis.connection import AbstractConnection
 
 from django_slidinglimit import limiter, rules
 from django_slidinglimit.core.decisions import Client, Hit, Rule
@@ -148,20 +146,6 @@ def test_clients_of_one_request_know_of_each_other_whoever_is_asked() -> None:
     assert set(client_usage.of_client(MARIA).others) == {home, office}
     assert client_usage.of_client(home).others == [MARIA]
     assert client_usage.of_client(Client("user", "")).others == []
-
-
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What redis-py sent: one entry for each exchange."""
-    found: list[object] = []
-    send = AbstractConnection.send_packed_command
-
-    def note(self: AbstractConnection, command: Any, **options: Any) -> None:
-        found.append(command)
-        send(self, command, **options)  # type: ignore[no-untyped-call]
-
-    monkeypatch.setattr(AbstractConnection, "send_packed_command", note)
-    return found
 
 
 def test_a_refresh_takes_two_round_trips_whatever_the_number_of_rules(trips: list[object]) -> None:

@@ -24,6 +24,7 @@ from django_slidinglimit.models import Override
 from django_slidinglimit.models import Rule as Row
 from django_slidinglimit.usage import recorder
 from tests.odd import ODD
+from tests.recorded import ask
 
 from .worker import Worker
 
@@ -42,12 +43,6 @@ def run(*args: object) -> str:
 
 def parsed(*args: object) -> Any:
     return json.loads(run(*args, "--json"))
-
-
-def ask(rule: Rule, client: Client, times: int = 1) -> None:
-    for _ in range(times):
-        limiter.take([Hit(rule, client)])
-    recorder.flush()
 
 
 def admitted(address: str = "192.0.2.1") -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,25 +19,15 @@ from django_slidinglimit.usage.overview import MOST_RULES, Overview
 from django_slidinglimit.usage.standings import State
 from tests.odd import ODD
 from tests.recorded import minute_now, record
-from tests.test_busiest import trips as trips
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
     from redis import Redis
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("within_a_minute")]
 
 LIST = Rule("c1", Rate(10, 3_600_000), "list")
 TRIAL = Rule("c2", Rate(10, 3_600_000), "trial", observe=True)
 MARIA, BEN = Client("user", "1"), Client("user", "2")
-
-
-@pytest.fixture(autouse=True)
-def patient(settings: Settings) -> None:
-    """On a machine that is busy nothing is decided by policy, and no minute ends meanwhile."""
-    settings.SLIDINGLIMIT = {"RULES_POLL": 0, "TIMEOUT": 10}
-    while int(connections.pages().run([("TIME",)])[0][0]) % 60 > 56:
-        time.sleep(0.1)
 
 
 def look() -> Overview:
