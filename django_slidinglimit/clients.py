@@ -20,8 +20,8 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from . import addresses, conf, connections
+from .core import redis
 from .core.decisions import Client
-from .core.redis import HASHED, digest
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -169,9 +169,7 @@ def concealed(kind: str, value: str) -> Client:
 
 def hashed(client: Client) -> Client:
     """The client known by nothing but the digest under which it is counted."""
-    if client.kind.startswith(HASHED) or not client.identity:
-        return client
-    return Client(f"{HASHED}{client.kind}", digest(client, _secret()).hex())
+    return redis.hashed(client, _secret())
 
 
 def _ip(_group: str, request: HttpRequest) -> Client | None:

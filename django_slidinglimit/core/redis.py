@@ -140,6 +140,13 @@ class RedisStore(Store):
 
 
 @lru_cache(maxsize=4096)  # each rule of a walk asks for it
+def hashed(client: Client, secret: bytes) -> Client:
+    """The client known by nothing but its digest; nobody stays nobody."""
+    if client.kind.startswith(HASHED) or not client.identity:
+        return client
+    return Client(f"{HASHED}{client.kind}", digest(client, secret).hex())
+
+
 def digest(client: Client, secret: bytes) -> bytes:
     """The field that stands for a client in its bucket; of one known by it alone, the same."""
     if client.kind.startswith(HASHED):
