@@ -118,6 +118,8 @@ class Breaker(Store):
         return result
 
     def _failed(self, before: Failure | None, error: StoreError, counting: bool) -> None:
+        # When it is back it may have lost what it counted, and no answer from memory proves that.
+        self.store.forget_refusals()
         with self._changing:
             if self.failure is not before:  # a call that was under way when it opened
                 return

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .decisions import Answer, Decision, Verdict
-from .stores import Store, StoreBusyError, StoreError
+from .stores import Store, StoreError
 from .window import Reading, judge
 
 if TYPE_CHECKING:
@@ -177,13 +177,7 @@ class RememberingStore(Store):
         decision = refusals.decision(hits)
         if decision is None:
             asked, forgotten = refusals.clock(), refusals.forgotten
-            try:
-                decision = self.store.take(hits)
-            except StoreBusyError:
-                raise
-            except StoreError:  # when it is back it may have lost what it counted
-                refusals.forget_all()
-                raise
+            decision = self.store.take(hits)
             refusals.learn(decision, asked, forgotten)
         return decision
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_slidinglimit.core import refusals
+from django_slidinglimit.core.breaker import Breaker
 from django_slidinglimit.core.decisions import Client, Decision, Hit, Rule
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
@@ -339,18 +340,32 @@ def test_what_was_asked_before_a_reset_and_answered_after_it_is_not_remembered(
     assert allowed == [True, False] * 3
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.take([Hit(ONE, BOB)]),
+        lambda store: store.peek([Hit(ONE, BOB)]),
+        lambda store: store.run([("GET", "x")]),
+    ],
+)
 def test_when_the_server_fails_all_is_forgotten(
-    start_server: StartServer, seconds: Seconds
+    start_server: StartServer, seconds: Seconds, ask: Callable[[Breaker], object]
 ) -> None:
     server = start_server()
-    store = RememberingStore(RedisStore(Wire.from_url(server.url, 5)), seconds)
+    later = Seconds()
+    remembering = RememberingStore(RedisStore(Wire.from_url(server.url, 5)), seconds)
+    store = Breaker(remembering, clock=later)
     hit = Hit(ONE, ANN)
     assert [store.take([hit]).allowed for _ in range(3)] == [True, False, False]
     server.stop()
     assert not store.take([hit]).allowed
     with pytest.raises(StoreError):
-        store.take([Hit(ONE, BOB)])
+        ask(store)
+    later.now += 1
+    with pytest.raises(StoreError):  # nothing in memory passes for a server that is back
+        store.take([hit])
     server.start()  # it has forgotten all, too
+    later.now += 1
     assert store.take([hit]).allowed
 
 
@@ -361,12 +376,13 @@ def test_a_busy_process_forgets_nothing(clock: Clock, seconds: Seconds) -> None:
                 raise StoreBusyError("All connections are in use.")
             return super().take(hits)
 
-    store = RememberingStore(Busy(clock), seconds)
+    remembering = RememberingStore(Busy(clock), seconds)
+    store = Breaker(remembering)
     hit = Hit(ONE, ANN)
     assert [store.take([hit]).allowed for _ in range(2)] == [True, False]
     with pytest.raises(StoreBusyError):
         store.take([Hit(ONE, BOB)])
-    assert store.refusals.decision([hit]) is not None
+    assert remembering.refusals.decision([hit]) is not None
 
 
 # --- Bounded, and shared by threads ---
