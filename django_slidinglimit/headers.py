@@ -23,8 +23,9 @@ def fields(decision: Decision) -> dict[str, str]:
     found: dict[str, str] = {}
     if not decision.allowed:
         found["Cache-Control"] = "no-store"
-        if decision.retry_after is not None:
-            found["Retry-After"] = str(max(1, seconds(decision.retry_after)))
+        wait = decision.retry_after
+        if wait is not None:
+            found["Retry-After"] = str(max(1, seconds(wait)))
     known = [
         answer
         for answer in decision.answers
