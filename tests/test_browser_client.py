@@ -170,8 +170,11 @@ def test_the_numbers_of_the_hour_stay_unfolded_across_refreshes(
     ask(2)
     expect(page.locator(".sl-numbers")).to_contain_text("5 within the limit", timeout=SOON)
     expect(page.get_by_role("table", name="The last hour on search")).to_be_visible()
-    expect(page.locator("svg[role=img]")).to_have_accessible_name(
+    expect(page.locator("svg.sl-columns")).to_have_accessible_name(
         re.compile("The last hour on search, by the minute 5 within the limit")
+    )
+    expect(page.get_by_role("img", name="What counts on search")).to_have_accessible_name(
+        re.compile("the last 1 h until now, covers what counts")
     )
 
 
