@@ -204,11 +204,9 @@ def read_target(text: str) -> tuple[Client, str]:
         if not (isinstance(found, list) and [type(part) for part in found] == [str, str]):
             raise ValueError(f"{text!r} names no client and rule.")
         member, field = found
-        client = member_client(member)
     except RecursionError as exc:
         raise ValueError("The text is nested too deeply.") from exc
-    client.kind.encode()  # pages show it as it is: no lone surrogates, which no page can hold
-    return client, field
+    return member_client(member), field
 
 
 def client_query(client: Client) -> str:

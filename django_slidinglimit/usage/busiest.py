@@ -11,7 +11,7 @@ from django_slidinglimit import clients, keeper
 from django_slidinglimit.core.redis import HASHED
 
 from . import listed
-from .layout import client_member, member_client
+from .layout import client_member, known_client
 from .standings import NEAR, TRIP, State, ask, standings
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _standings(
 ) -> list[Standing]:
     """How clients stand; of those that are not listed, who has a count or an override."""
     overrides = keeper.current().overrides
-    listed_ones = [member_client(member) for member in chosen]
+    listed_ones = [client for client in map(known_client, chosen) if client is not None]
     others = [client for client in unlisted if client not in listed_ones]
     asked = [ask(usage.rule, client, overrides) for client in (*listed_ones, *others)][:TRIP]
     found = standings(asked)
@@ -274,5 +274,6 @@ def _begins(kind: str) -> bytes:
 
 
 def _kinds(members: Iterable[bytes]) -> list[str]:
-    kinds = {member[1 : member.find(BETWEEN) + 1] for member in members}
-    return sorted(json.loads(kind) for kind in kinds)
+    begun = {member[: member.find(BETWEEN)] for member in members}
+    found = (known_client(begin + BETWEEN + b'"]') for begin in begun)
+    return sorted(client.kind for client in found if client is not None)

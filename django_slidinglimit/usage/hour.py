@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django_slidinglimit import connections
 
 from .budget import MOST_CLIENTS, OLDER_CLIENTS, RECENT, Budget
-from .layout import field_rule, member_client, minute_base, rule_field
+from .layout import field_rule, known_client, minute_base, rule_field, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -71,7 +71,7 @@ def seen(rules: Iterable[Rule]) -> dict[Rule, Seen]:
         return {}
     names = [f"{rule_field(rule)}:{what}" for what in ("allowed", "would") for rule in asked]
     replies = _run(store, [("HMGET", f"{base}counts", *names) for base in _bases(store)], TRIP)
-    sums = [sum(map(int, filter(None, column))) for column in zip(*replies, strict=True)]
+    sums = [sum(map(whole, column)) for column in zip(*replies, strict=True)]
     within, over = sums[: len(asked)], sums[len(asked) :]
     return {rule: Seen(*pair) for rule, *pair in zip(asked, within, over, strict=True)}
 
@@ -103,7 +103,7 @@ def sources(wanted: Callable[[Rule], bool]) -> list[Source]:
     places: list[tuple[Source, str, int, str]] = []
     listed = _run(store, [("HGETALL", f"{base}rules") for base in bases], TRIP)
     for (base, minute), reply in zip(bases.items(), listed, strict=True):
-        texts = [part.decode() for part in reply]
+        texts = [part.decode(errors="replace") for part in reply]
         for name, title in zip(texts[::2], texts[1::2], strict=True):
             try:
                 rule = field_rule(name, title)
@@ -128,9 +128,11 @@ def sources(wanted: Callable[[Rule], bool]) -> list[Source]:
     for (source, _, minute, _), reply, clients in zip(places, asked[::2], asked[1::2], strict=True):
         most = MOST_CLIENTS if running - minute <= RECENT else OLDER_CLIENTS
         kept = len(reply) // 2
-        source.bounded |= kept >= most or int(clients or 0) > kept * NEARLY
+        source.bounded |= kept >= most or whole(clients) > kept * NEARLY
         for member, score in zip(reply[::2], reply[1::2], strict=True):
-            source.asked.setdefault(member_client(member), {})[minute] = int(float(score))
+            client = known_client(member)
+            if client is not None:
+                source.asked.setdefault(client, {})[minute] = whole(score)
     return [source for source in found.values() if source.asked]
 
 

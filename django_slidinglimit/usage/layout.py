@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+# No count and no time is so great: beyond it a score is not exact.
+GREATEST = 2**53
+
+
 def rule_field(rule: Rule) -> str:
     """How a rule stands in the keys: with its rate, since one place may have several."""
     mode = "observe" if rule.observe else "enforce"
@@ -69,10 +73,25 @@ def member_client(member: bytes | str) -> Client:
     Raises:
         ValueError: the text is no member.
     """
-    found = json.loads(member)
-    if not isinstance(found, list) or len(found) != 2:
-        raise ValueError(f"{member!r} is no client.")
-    return Client(*map(str, found))
+    kind, identity = _texts(member, 2)
+    return Client(kind, identity)
+
+
+def known_client(member: bytes) -> Client | None:
+    """The same; None for what others wrote there."""
+    try:
+        return member_client(member)
+    except ValueError:
+        return None
+
+
+def whole(score: bytes | str | None) -> int:
+    """A count or a time; 0 where there is none, and for what others wrote there."""
+    try:
+        number = float(score or 0)
+    except ValueError:
+        return 0
+    return int(number) if 0 <= number < GREATEST else 0
 
 
 def minute_base(prefix: str, minute: int) -> str:
@@ -91,11 +110,8 @@ def member_limited(member: bytes | str) -> tuple[str, Client]:
     Raises:
         ValueError: the text is no such member.
     """
-    found = json.loads(member)
-    if not isinstance(found, list) or len(found) != 3:
-        raise ValueError(f"{member!r} is no client under a rule.")
-    field, *client = map(str, found)
-    return field, Client(*client)
+    field, kind, identity = _texts(member, 3)
+    return field, Client(kind, identity)
 
 
 def link_member(client: Client, other: Client) -> str:
@@ -106,13 +122,30 @@ def link_member(client: Client, other: Client) -> str:
     return f"{client_member(client)} {client_member(other)}"
 
 
-def linked(client: Client, member: bytes) -> Client:
-    """The other client of such a member."""
-    return member_client(member[len(client_member(client)) + 1 :])
+def linked(client: Client, member: bytes) -> Client | None:
+    """The other client of such a member; None for what others wrote there."""
+    return known_client(member[len(client_member(client)) + 1 :])
 
 
 def _kept(client: Client) -> Client:
     return clients.hashed(client) if conf.current().USAGE_HASHED else client
+
+
+def _texts(member: bytes | str, many: int) -> list[str]:
+    """So many texts of a member's JSON, of which the last but one is a kind of clients.
+
+    Raises:
+        ValueError: it has others, or a kind that no page can hold.
+    """
+    try:
+        found = json.loads(member)
+    except RecursionError as exc:
+        raise ValueError("The text is nested too deeply.") from exc
+    if not isinstance(found, list) or len(found) != many:
+        raise ValueError(f"{member!r} is no member.")
+    texts = [str(each) for each in found]
+    texts[-2].encode()  # pages show it as it is: no lone surrogates
+    return texts
 
 
 def _json(texts: Sequence[str]) -> str:

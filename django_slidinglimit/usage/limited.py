@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_slidinglimit import keeper
 
-from .layout import field_rule, member_limited
+from .layout import field_rule, member_limited, whole
 from .rules import RuleUsage
 from .standings import ask, standings
 
@@ -80,10 +80,10 @@ def read(replies: Sequence[Any], time_ms: int, usages: Mapping[str, RuleUsage]) 
     # The part of the minute before that lies in the last 60 seconds, as the sliding window has it.
     shares = (1.0, 1 - time_ms % 60_000 / 60_000)
     for counts, begun, share in zip(replies[::2], replies[1::2], shares, strict=True):
-        for member, count in _scores(counts):
-            times[member] = times.get(member, 0.0) + count * share
+        for member, refused in _scores(counts):
+            times[member] = times.get(member, 0.0) + refused * share
         for member, moment in _scores(begun):
-            since[member] = min(since.get(member, time_ms), int(moment))
+            since[member] = min(since.get(member, time_ms), moment)
     by_field = {field: usage for usage in usages.values() for field in usage.fields}
     overrides = keeper.current().overrides
     chosen: list[tuple[RuleUsage, int, int]] = []
@@ -122,5 +122,6 @@ def _asked(
 _parsed = lru_cache(maxsize=4096)(member_limited)
 
 
-def _scores(reply: Sequence[bytes]) -> Iterable[tuple[bytes, float]]:
-    return ((m, float(s)) for m, s in zip(reply[::2], reply[1::2], strict=True))
+def _scores(reply: Sequence[bytes]) -> Iterable[tuple[bytes, int]]:
+    scores = ((m, whole(s)) for m, s in zip(reply[::2], reply[1::2], strict=True))
+    return ((member, score) for member, score in scores if score)

@@ -9,7 +9,7 @@ from django_slidinglimit import connections, keeper
 
 from . import minutes
 from .budget import RECENT
-from .layout import field_rule, member_client, rule_field
+from .layout import field_rule, known_client, rule_field
 from .minutes import MOST, Counts, Minute, Trip
 from .rules import RuleUsage, asked_in, stored_rules
 from .sets import Reading, Sums
@@ -149,7 +149,8 @@ def _overridden(rule: Rule, name: str, found: Found) -> set[bytes]:
     members = dict.fromkeys(member for number in recent for member in found.minutes[number].top)
     overridden = set()
     for member in list(members)[:MOST_OVERRIDDEN]:
-        override = overrides.winner(rule.id, member_client(member))
+        client = known_client(member)
+        override = overrides.winner(rule.id, client) if client is not None else None
         if override is not None and override.rate == rate:
             overridden.add(member)
     return overridden

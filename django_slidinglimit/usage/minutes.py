@@ -14,7 +14,7 @@ from django_slidinglimit import connections
 from django_slidinglimit.core.stores import StoreError
 
 from . import server
-from .layout import minute_base
+from .layout import minute_base, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -154,12 +154,12 @@ def _counts(reply: Sequence[bytes]) -> dict[str, Counts]:
     for name, count in _pairs(reply):
         field, _, what = name.rpartition(":")
         if what in Counts.__slots__:
-            setattr(found.setdefault(field, Counts()), what, int(count))
+            setattr(found.setdefault(field, Counts()), what, whole(count))
     return found
 
 
 def _pairs(reply: Sequence[bytes]) -> Iterable[tuple[str, str]]:
-    texts = [part.decode() for part in reply]
+    texts = [part.decode(errors="replace") for part in reply]
     return zip(texts[::2], texts[1::2], strict=True)
 
 

@@ -92,15 +92,17 @@ def _read(reply: Sequence[bytes], now_ms: int) -> Iterable[tuple[bytes, Process 
         try:
             host, pid, _ = field.decode().rsplit(":", 2)
             time_ms, told = json.loads(value)
+            token = str(told["token"])
+            token.encode()  # pages show it: no lone surrogates
             process = Process(
                 host,
                 int(pid),
-                str(told["token"]),
+                token,
                 int(told["obeyed_ms"]),
                 bool(told["breaker_open"]),
                 max(0, now_ms - int(time_ms)),
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             yield field, None
         else:
             yield field, process

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django_slidinglimit import connections
 
 from .budget import MOST_CLIENTS, OLDER_CLIENTS, RECENT
-from .layout import field_rule, minute_base
+from .layout import field_rule, minute_base, whole
 from .minutes import CLOSED_AFTER, MOST
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Reading:
         if not self._fields:
             return
         dropped, *sets = replies
-        self.dropped = sum(map(int, filter(None, dropped)))
+        self.dropped = sum(map(whole, dropped))
         fresh: dict[str, dict[int, Sets]] = {name: {} for name in self._fields}
         for place, (name, number) in enumerate(self._lacking):
             fresh[name][number] = _sets(sets[3 * place : 3 * place + 3])
@@ -198,7 +198,7 @@ def _sets(replies: Sequence[Sequence[bytes]]) -> Sets:
 
     def scores(reply: Sequence[bytes]) -> dict[bytes, int]:
         pairs = zip(reply[::2], reply[1::2], strict=True)
-        return {same.setdefault(member, member): int(float(score)) for member, score in pairs}
+        return {same.setdefault(member, member): whole(score) for member, score in pairs}
 
     return Sets(*map(scores, replies))
 

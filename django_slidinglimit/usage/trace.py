@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django_slidinglimit import connections
 
 from . import minutes
-from .layout import client_member, limited_member, linked, minute_base, rule_field
+from .layout import client_member, limited_member, linked, minute_base, rule_field, whole
 from .minutes import CLOSED_AFTER, MOST
 from .rules import stored_rules
 
@@ -80,7 +80,7 @@ class Trace:
         for age in range(MOST):
             moments = [c.since_ms for c in self._of(age, fields) if c.since_ms is not None]
             if moments:
-                began = min(moments)
+                began = min(*moments, self.trip.time_ms)
             elif age:  # the running minute may have just begun
                 break
         return began
@@ -117,7 +117,8 @@ def read(client: Client) -> Trace:
     trip = minutes.read(MOST, also)
     replies = iter(trip.replies)
     cells = {**kept.cells, **_cells(first, replies)}
-    others = {**kept.others, **{n: [linked(client, m) for m in next(replies)] for n in lacking}}
+    found = {n: [linked(client, member) for member in next(replies)] for n in lacking}
+    others = {**kept.others, **{n: [o for o in found[n] if o is not None] for n in lacking}}
     fields = {minute.number: _asked_most(minute) for minute in trip.minutes}
     missing = {
         n: [name for name in names if name not in first.get(n, ())]
@@ -126,8 +127,8 @@ def read(client: Client) -> Trace:
     }
     second = {n: names for n, names in missing.items() if names}
     if second:
-        found = connections.pages().run(_ask_cells(client, second))
-        for n, more in _cells(second, iter(found)).items():
+        more_replies = connections.pages().run(_ask_cells(client, second))
+        for n, more in _cells(second, iter(more_replies)).items():
             cells[n] = {**cells.get(n, {}), **more}
     _fields = fields
     _remember(
@@ -187,15 +188,11 @@ def _cells(wanted: _Wanted, replies: Iterator[Any]) -> dict[int, dict[str, Cell]
         scores = [(next(replies), next(replies)) for _ in names]
         moments = next(replies)
         found[number] = {
-            name: Cell(_whole(asked), _whole(over), _whole(moment) or None)
+            name: Cell(whole(asked), whole(over), whole(moment) or None)
             for name, (asked, over), moment in zip(names, scores, moments, strict=True)
             if asked is not None
         }
     return found
-
-
-def _whole(score: bytes | None) -> int:
-    return int(float(score or 0))
 
 
 def _ask_others(client: Client, numbers: Iterable[int]) -> list[Command]:
