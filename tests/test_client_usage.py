@@ -190,9 +190,9 @@ def test_what_is_over_is_not_read_again(redis_client: Redis) -> None:
     assert stats["cmdstat_zscore"]["calls"] <= 6
 
 
-def test_the_rule_of_a_field_has_the_name_it_was_recorded_with() -> None:
-    ask(LIST, MARIA)
-    recorder.flush()
+@pytest.mark.parametrize("ago", [0, 30])
+def test_the_rule_of_a_field_has_the_name_it_was_recorded_with(ago: int) -> None:
+    record(LIST, MARIA, ago=ago)
     assert rule_of(rule_field(LIST)) == LIST
     assert rule_of("cfe:5:1000:enforce").name == "cfe"
 

@@ -18,7 +18,7 @@ from django_slidinglimit._compat import BREADCRUMBS_ARE_A_LIST
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.errors import SettingError
 from django_slidinglimit.usage import minutes
-from django_slidinglimit.usage.rules import MINUTES, stored_rules
+from django_slidinglimit.usage.rules import stored_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,7 +97,6 @@ class UsagePages(ModelAdmin):
                 "may_end": request.user.has_perm(f"{self.opts.app_label}.change_override"),
                 "recording": conf.current().USAGE,
                 "rules_failure": keeper.failure(),
-                "minutes": MINUTES,
                 **context,
             },
         )

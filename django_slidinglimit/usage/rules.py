@@ -1,4 +1,4 @@
-"""Rules as they were asked lately."""
+"""Rules as they were asked in the last hour."""
 
 from __future__ import annotations
 
@@ -20,20 +20,17 @@ if TYPE_CHECKING:
     from .minutes import Minute
     from .standings import Standing
 
-# What pages call lately: the running minute and those before it.
-MINUTES = 5
-
 
 @dataclass(slots=True)
 class RuleUsage:
-    """One rule in the last minutes.
+    """One rule in some minutes.
 
     Args:
         rule: the rule as it is now, or as it was recorded if code made it.
         stored: its row, compiled; None for a rule in code, or a row that is off or deleted.
         age: minutes since it was last asked.
         fields: how it stands in the recorder's keys; several after an edit.
-        allowed, refused, would: decisions in the last minutes.
+        allowed, refused, would: decisions in these minutes.
         active: at least so many clients asked.
         clients: the busiest of them, those that used most first.
     """
@@ -112,7 +109,7 @@ def rule_of(text: str) -> Rule:
     if stored is not None:
         return field_rule(text, stored.rule.name)
     try:
-        found = minutes.read(MINUTES).minutes
+        found = minutes.read(minutes.MOST).minutes
     except StoreError:
         found = []
     return field_rule(text, next((m.names[text] for m in found if text in m.names), rule.id))
