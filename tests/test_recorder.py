@@ -680,9 +680,12 @@ child = os.fork()
 take(2, "d2" if child == 0 else "d1")
 recorder.flush()
 if child == 0:
-    take(4, "d2")  # by a thread of its own
+    take(4, "d2")
     import time
-    time.sleep(2.5)
+    while recorder.recorder._tally.minutes:  # until a thread of its own has taken it
+        time.sleep(0.01)
+    with recorder.recorder._flushing:  # and written it
+        pass
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
