@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import MAXYEAR
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
@@ -158,7 +159,8 @@ def compile_override(row: models.Override) -> tuple[Target, Override]:
         rule=None if row.rule_id is None else stored_id(row.rule_id),
         effect=cast("Effect", effect.value),
         rate=Rate.parse(row.rate) if effect is models.Override.Effect.RATE else None,
-        expires=row.expires.timestamp() if row.expires else None,
+        # Of a date such as datetime.max nobody can be told: it stands for never.
+        expires=row.expires.timestamp() if row.expires and row.expires.year < MAXYEAR else None,
     )
 
 

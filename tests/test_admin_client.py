@@ -558,6 +558,21 @@ def test_no_override_is_on_a_rule_in_code(admin_client: Browser) -> None:
     assert admin_client.post(url("block"), data).status_code == 400
 
 
+@pytest.mark.parametrize("key", ["", "x", "9" * 30])
+@pytest.mark.parametrize("action", ["block", "exempt", "rate"])
+def test_no_override_is_on_what_is_no_row(admin_client: Browser, action: str, key: str) -> None:
+    target = json.dumps([client_member(MARIA), f"d{key}:5:1000:enforce"])
+    data = {"target": target, "confirmed": "yes", "time": "1h", "rate": "5/min"}
+    assert admin_client.post(url(action), data).status_code == 400
+
+
+@pytest.mark.parametrize("client", UNWRITABLE, ids=ascii)
+def test_what_no_row_can_hold_has_no_override_to_end(admin_client: Browser, client: Client) -> None:
+    Override.objects.create(effect="block")  # everyone's
+    done = admin_client.post(url("end"), {"target": rows.target(client)}, follow=True)
+    assert "No override of its own holds" in text_of(done)
+
+
 def test_with_redis_away_an_action_says_what_failed(admin_client: Browser, search: Row) -> None:
     ask(compiled(search), MARIA, 3)
     done = act(admin_client, "reset", MARIA, compiled(search))

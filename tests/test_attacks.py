@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
@@ -25,6 +26,7 @@ from django_slidinglimit.core.redis import RedisStore
 from django_slidinglimit.core.stores import StoreBusyError, StoreError
 from django_slidinglimit.core.wire import Wire
 from django_slidinglimit.decorators import ratelimit
+from django_slidinglimit.models import Override
 from django_slidinglimit.models import Rule as RuleRow
 from example_project.server import EmbeddedServer
 
@@ -211,6 +213,20 @@ def test_head_is_counted_by_rules_for_get() -> None:
 
     ask = RequestFactory()
     assert [view(ask.head("/")).status_code for _ in range(2)] == [200, 429]
+
+
+@pytest.mark.django_db
+def test_a_block_until_the_last_moment_of_the_calendar_is_one_without_an_end() -> None:
+    """Such as code writes it, which the form would not take: no answer can tell of its end."""
+    Override.objects.create(effect="block", expires=datetime.max.replace(tzinfo=UTC))
+
+    @ratelimit("blocked", key="ip", rate="5/min")
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("work")
+
+    response = view(RequestFactory().get("/", headers={"accept": "application/json"}))
+    assert response.status_code == 429
+    assert json.loads(response.content) == {"detail": "Blocked.", "retry_after": None}
 
 
 FIELD = "d1:5:60000:enforce"

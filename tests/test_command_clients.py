@@ -132,6 +132,7 @@ def test_who_is_blocked_is_refused_until_it_ends_or_is_unblocked(search: Row) ->
     assert row.expires
     assert 7100 < (row.expires - timezone.now()).total_seconds() <= 7200
     assert not admitted()
+    assert [line["left"] for line in parsed("client", "ip", "192.0.2.1")["rules"]] == [0]
     assert admitted("192.0.2.2")
     assert run("unblock", "ip", "192.0.2.1") == "ip 192.0.2.1 is not blocked any more.\n"
     assert admitted()
@@ -160,6 +161,13 @@ def test_identities_are_read_as_they_are_counted(search: Row) -> None:
     User.objects.create_user(str(alice.pk))
     with pytest.raises(CommandError, match="is the name of one user and the primary key of"):
         run("client", "user", alice.pk)
+
+
+@pytest.mark.parametrize("written", ["7", "07", "\N{ARABIC-INDIC DIGIT SEVEN}", "maria"])
+def test_a_user_is_found_however_the_key_is_written(written: str) -> None:
+    User.objects.create_user("maria", pk=7)
+    run("block", "user", written, "--for", "1h")
+    assert Override.objects.get().identity == "7"
 
 
 @pytest.mark.parametrize("client", ODD, ids=ascii)

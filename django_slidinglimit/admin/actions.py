@@ -5,6 +5,7 @@ Each asks once, in a dialog or on a page of its own, is written to the history, 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from django_slidinglimit.overrides import Override as Compiled
 
     from .pages import Page, UsagePages
+
+
+# The id of a rule in the database; more digits no primary key has.
+_STORED = re.compile("d[0-9]{1,18}")
 
 
 class Action(StrEnum):
@@ -91,7 +96,7 @@ class Asked:
         """
         if self.rule is None:
             return None
-        if not self.rule.id.startswith("d"):
+        if not _STORED.fullmatch(self.rule.id):
             raise BadRequest("An override is on a rule of the database or on all rules.")
         return int(self.rule.id[1:])
 
@@ -212,7 +217,7 @@ def _end(asked: Asked) -> HttpResponse:
         raise PermissionDenied
     pages, request = asked.pages, asked.request
     winner = _winner(asked)
-    if winner is None or not interventions.own(asked.client).filter(pk=winner.pk).exists():
+    if winner is None or not keeper.current().overrides.is_own(winner, asked.client):
         told = _("No override of its own holds for %(client)s on %(rule)s.") % asked.words
         pages.message_user(request, told, messages.WARNING)
         return HttpResponseRedirect(pages.back(request))

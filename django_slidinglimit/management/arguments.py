@@ -45,10 +45,10 @@ def client_named(command: BaseCommand, kind: str, identity: str) -> Client:
             f"{identity!r} is the name of one user and the primary key of another: write the "
             f"primary key of the one, which is {named.pk}, or the name of the other."
         )
-    if named:
-        return clients.settled(kind, str(named.pk))
-    if not keyed:
-        command.stderr.write(f"There is no user {identity!r}: taken as a primary key.")
+    user = named or keyed
+    if user:
+        return clients.settled(kind, str(user.pk))  # however its key was written
+    command.stderr.write(f"There is no user {identity!r}: taken as a primary key.")
     return client
 
 
