@@ -9,6 +9,7 @@ from redis import Redis
 from django_slidinglimit import limiter, rules
 from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
+from django_slidinglimit.models import Override
 from django_slidinglimit.models import Rule as Row
 from django_slidinglimit.usage import client as client_usage
 from django_slidinglimit.usage import recorder, trace
@@ -51,6 +52,13 @@ def test_the_state_of_a_client(rule: Rule, times: int, state: State) -> None:
     ask(rule, MARIA, times)
     [(_, standing)] = of_client(MARIA)
     assert standing.state is state
+
+
+def test_who_is_blocked_has_nothing_left() -> None:
+    ask(LIST, MARIA, 4)
+    Override.objects.create(kind="user", identity="1", effect="block")
+    [(_, standing)] = of_client(MARIA)
+    assert (standing.state, standing.used, standing.left) == (State.BLOCKED, 4, 0)
 
 
 def test_every_identity_can_be_looked_up() -> None:

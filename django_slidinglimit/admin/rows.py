@@ -155,8 +155,7 @@ class Row:
         """How many more are admitted now."""
         if self.standing.state is State.EXEMPT:
             return _("no limit")
-        blocked = self.standing.state is State.BLOCKED
-        return localize(0 if blocked else self.standing.verdict.remaining)
+        return localize(self.standing.left)
 
     @property
     def free_in(self) -> str:

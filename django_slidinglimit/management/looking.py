@@ -100,7 +100,7 @@ def _standing(usage: RuleUsage, standing: Standing) -> dict[str, Any]:
         "state": standing.state.value,
         "used": standing.used,
         "limit": standing.rule.rate.limit,
-        "left": standing.verdict.remaining,
+        "left": standing.left,
         "free": free and free / 1000,
         "override": _override(standing.override),
     }

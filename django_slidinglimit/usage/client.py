@@ -66,7 +66,7 @@ def of_client(client: Client) -> ClientUsage:
     minutes = found.trip.minutes
     known = asked_in(minutes)
     for stored in stored_rules().values():
-        known.setdefault(stored.rule.id, RuleUsage(stored.rule, stored, MOST))
+        known.setdefault(stored.rule.id, RuleUsage(stored.rule, stored))
     overrides = keeper.current().overrides
     asked: dict[Counter, _Candidate] = {}
     fields: dict[Counter, list[str]] = {}

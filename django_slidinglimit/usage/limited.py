@@ -112,7 +112,7 @@ def _asked(
     """The rule and the client of a member; None for what others wrote there."""
     try:
         field, client = _parsed(member)
-        usage = by_field.get(field) or RuleUsage(field_rule(field), None, 0, [field])
+        usage = by_field.get(field) or RuleUsage(field_rule(field), None, [field])
     except ValueError:
         return None
     return (usage, *ask(usage.rule, client, overrides))

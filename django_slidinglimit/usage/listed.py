@@ -160,9 +160,9 @@ def _unasked(key: str) -> RuleUsage:
     """A rule that nobody asked in the last hour."""
     rule_id, of_code, _ = key.partition(":")
     if of_code:
-        return RuleUsage(field_rule(key, rule_id), None, MOST)
+        return RuleUsage(field_rule(key, rule_id), None)
     stored = stored_rules()[key]
-    return RuleUsage(stored.rule, stored, MOST)
+    return RuleUsage(stored.rule, stored)
 
 
 def _sum(found: Iterable[Counts | None]) -> Counts:

@@ -28,7 +28,6 @@ class RuleUsage:
     Args:
         rule: the rule as it is now, or as it was recorded if code made it.
         stored: its row, compiled; None for a rule in code, or a row that is off or deleted.
-        age: minutes since it was last asked.
         fields: how it stands in the recorder's keys; several after an edit.
         allowed, refused, would: decisions in these minutes.
         active: at least so many clients asked.
@@ -37,7 +36,6 @@ class RuleUsage:
 
     rule: Rule
     stored: StoredRule | None
-    age: int
     fields: list[str] = field(default_factory=list)
     allowed: int = 0
     refused: int = 0
@@ -75,7 +73,7 @@ def asked_in(found: Sequence[Minute]) -> dict[str, RuleUsage]:
     stored = stored_rules()
     usages: dict[str, RuleUsage] = {}
     by_field: dict[str, RuleUsage] = {}
-    for age, minute in enumerate(found):
+    for minute in found:
         for name, title in minute.names.items():
             if name in by_field:
                 continue
@@ -85,7 +83,7 @@ def asked_in(found: Sequence[Minute]) -> dict[str, RuleUsage]:
                 continue
             row = stored.get(rule.id)
             key = rule.id if rule.id.startswith("d") else name
-            usage = usages.setdefault(key, RuleUsage(row.rule if row else rule, row, age))
+            usage = usages.setdefault(key, RuleUsage(row.rule if row else rule, row))
             usage.fields.append(name)
             by_field[name] = usage
         for name, counts in minute.counts.items():

@@ -66,6 +66,11 @@ class Standing:
         return self.used - self.reading.current
 
     @property
+    def left(self) -> int:
+        """How many more are admitted now; of who is blocked none."""
+        return 0 if self.state is State.BLOCKED else self.verdict.remaining
+
+    @property
     def share(self) -> int:
         """Percent of the limit that is used; a limit of 0 is always used up."""
         return 100 * self.used // self.rule.rate.limit if self.rule.rate.limit else 100
