@@ -5,7 +5,10 @@ Only this module, wire.py and cluster.py import redis.
 
 from __future__ import annotations
 
+import _socket
+import socket
 import ssl
+import struct
 import threading
 import time
 from copy import copy
@@ -106,6 +109,8 @@ class _Patience(threading.local):
 patience = _Patience()
 
 
+# A wait that is longer by so much, in seconds, is not worth telling the kernel.
+_NEGLIGIBLE = 0.0005
 # A thread that was let run so soon after sending, in seconds, has not been late.
 _PROMPT = 0.001
 
@@ -136,9 +141,20 @@ def _timed(connection_class: type[Any], share: int = 1) -> type[Any]:
             allowed = _allowed(share)
             begun = time.monotonic()
             try:
-                return _TimedSocket(super()._connect(), share)
+                self._timed = _timed_socket(super()._connect(), share)
+                return self._timed
             finally:
                 _waited(begun, allowed)
+
+        def is_fit(self) -> bool:
+            """Whether it is open and nothing is left to be read on it."""
+            reader: Any = getattr(self._parser, "_reader", None)
+            if isinstance(self._timed, _PlainSocket) and hasattr(reader, "has_data"):
+                return not reader.has_data() and self._timed.is_fit()
+            try:
+                return not self.can_read()
+            except (OSError, redis.RedisError):
+                return False
 
     return Timed
 
@@ -154,6 +170,78 @@ def _waited(begun: float, allowed: float) -> None:
     No more than was allowed: what goes by until this thread runs again is not the server's.
     """
     patience.left -= min(time.monotonic() - begun, allowed)
+
+
+def _timed_socket(sock: Any, share: int) -> Any:
+    """A socket that waits no longer than it may."""
+    if isinstance(sock, _socket.socket) and not isinstance(sock, ssl.SSLSocket):
+        return _PlainSocket(sock, share)
+    return _TimedSocket(sock, share)  # TLS, and gevent's sockets, which are not the kernel's
+
+
+class _PlainSocket:
+    """A socket whose waits the kernel ends.
+
+    To wait and to read is then one call, where Python's own timeouts take four; and what has come
+    already is taken, however late the process is.
+    """
+
+    def __init__(self, sock: Any, share: int) -> None:
+        sock.settimeout(None)
+        self._sock = sock
+        self._share = share
+        self._allowed = 0.0  # as the kernel was told last
+        self._looks = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def settimeout(self, seconds: float | None) -> None:
+        """With 0 the pool only looks whether something has come; other waits are ours."""
+        self._looks = seconds == 0
+
+    def is_fit(self) -> bool:
+        """Whether it is open and nothing is left to be read on it."""
+        try:
+            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def sendall(self, data: bytes) -> None:
+        self._wait(self._sock.sendall, data)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if self._looks:
+            flags |= socket.MSG_DONTWAIT
+        received: bytes = self._wait(self._sock.recv, size, flags)
+        return received
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+        if self._looks:
+            flags |= socket.MSG_DONTWAIT
+        count: int = self._wait(self._sock.recv_into, buffer, size, flags)
+        return count
+
+    def _wait(self, call: Callable[..., Any], *args: Any) -> Any:
+        allowed = _allowed(self._share)
+        if abs(allowed - self._allowed) > _NEGLIGIBLE:
+            seconds, rest = divmod(allowed, 1)
+            told = struct.pack("ll", int(seconds), int(rest * 1e6))
+            for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._sock.setsockopt(socket.SOL_SOCKET, which, told)
+            self._allowed = allowed
+        begun = time.monotonic()
+        try:
+            return call(*args)
+        except BlockingIOError as exc:
+            if self._looks:
+                raise
+            raise TimeoutError("timed out") from exc
+        finally:
+            _waited(begun, allowed)
 
 
 class _TimedSocket:

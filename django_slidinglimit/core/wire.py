@@ -16,7 +16,6 @@ from redis.exceptions import (
     ClusterCrossSlotError,
     MovedError,
     NoScriptError,
-    RedisError,
     ResponseError,
     TryAgainError,
 )
@@ -195,7 +194,7 @@ class Wire:
                 return self.pool.get_connection(), now + LONGEST_AWAY
             fit = False
             try:
-                fit = now < until and _is_fit(connection)
+                fit = now < until and connection.is_fit()
             finally:  # under gevent, looking may be interrupted
                 if not fit:
                     self.pool.release(connection)
@@ -238,14 +237,6 @@ class Wire:
         except Empty:
             return False
         return True
-
-
-def _is_fit(connection: Any) -> bool:
-    """Whether a connection is open and nothing is left to be read on it."""
-    try:
-        return not connection.can_read()
-    except (OSError, RedisError):
-        return False
 
 
 def _replies(connection: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
