@@ -60,6 +60,12 @@ FIND = """async ([ours, djangosOwn]) => {
 }"""
 
 
+# What of ours is wider than its place.
+OVERFLOWING = """() => [...document.querySelectorAll(".sl")]
+  .filter(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)
+  .map(({scrollWidth, clientWidth}) => `${scrollWidth} wide in ${clientWidth}`)"""
+
+
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The source of axe-core, whose file the environment names."""
@@ -110,6 +116,7 @@ def check(page: Page, axe: str) -> None:
         page.evaluate(DARK, scheme == "dark")
         found: list[str] = page.evaluate(FIND, [OURS, DJANGOS_OWN])
         faults += [f"{scheme} {width}: {fault}" for fault in found]
+        faults += [f"{scheme} {width}: {fault}" for fault in page.evaluate(OVERFLOWING)]
     assert not faults, "\n".join(faults)
 
 

@@ -80,6 +80,12 @@ def test_hits_of_several_nodes_are_counted_all_or_none(
         assert used == {"wide": 3, "narrow": 3}
 
 
+def test_what_was_decided_in_several_slots_says_so(store: ClusterStore, cluster: Cluster) -> None:
+    hits = [Hit(WIDE, client_at(cluster, node)) for node in range(2)]
+    assert store.take(hits).in_parts
+    assert not store.take(hits[:1]).in_parts
+
+
 def test_a_refusal_tells_what_all_rules_hold(store: ClusterStore, cluster: Cluster) -> None:
     hits = [
         Hit(Rule("c3", Rate(0, DAY), "none"), client_at(cluster, 0)),

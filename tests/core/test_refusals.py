@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -367,6 +368,18 @@ def test_when_the_server_fails_all_is_forgotten(
     server.start()  # it has forgotten all, too
     later.now += 1
     assert store.take([hit]).allowed
+
+
+def test_what_was_decided_in_parts_is_not_remembered(clock: Clock, seconds: Seconds) -> None:
+    """Of several slots of a cluster one may refuse for what another decision gives back."""
+    hit = Hit(ONE, ANN)
+    inner = MemoryStore(clock)
+    inner.take([hit])
+    refusal = inner.take([hit])
+    for in_parts in (True, False):
+        known = Refusals(seconds)
+        known.learn(replace(refusal, in_parts=in_parts), 0.0, None)
+        assert (known.decision([hit]) is None) is in_parts
 
 
 def test_a_busy_process_forgets_nothing(clock: Clock, seconds: Seconds) -> None:
