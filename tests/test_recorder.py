@@ -453,7 +453,7 @@ def links(redis: Redis, client: Client) -> set[Client]:
     """The clients that are linked to one."""
     member = client_member(client)
     found: Any = redis.zrangebylex(f"sl:usage:{{{MINUTE}}}:links", f"[{member} ", f"[{member} \xff")
-    return {linked(client, each) for each in found}
+    return {other for each in found if (other := linked(client, each)) is not None}
 
 
 def both(told: Recorder, *clients: Client) -> None:
