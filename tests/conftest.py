@@ -21,7 +21,7 @@ from redis import Redis
 from redis.connection import AbstractConnection
 
 from django_slidinglimit import connections
-from django_slidinglimit.admin import overriding, people
+from django_slidinglimit.admin import override_rows, people
 from django_slidinglimit.usage import listed, minutes, recorder, sets, trace
 from example_project.server import (
     EmbeddedServer,
@@ -101,7 +101,7 @@ def empty_redis(redis_client: Redis) -> None:
     listed.forget()
     sets.forget()
     people.forget()
-    overriding.forget()
+    override_rows.forget()
     trace.forget()
     connections.store().forget_refusals()
     redis_client.flushall()

@@ -18,7 +18,7 @@ from django_slidinglimit.usage.server import server
 from django_slidinglimit.usage.standings import State
 
 from .hours import Hour
-from .overriding import overrides_by_key
+from .override_rows import overrides_by_key
 from .people import people
 from .rows import Row, client_query, duration, label, legible, target, who
 from .states import shown_time
