@@ -262,6 +262,18 @@ def test_a_client_is_reset_on_all_rules_at_once(admin_client: Browser, search: R
     assert (used(LIST, MARIA), used(stored, MARIA)) == (3, 4)
 
 
+def test_a_reset_on_all_rules_reaches_more_than_are_shown(admin_client: Browser) -> None:
+    rows_ = [Row(name=f"{n}", scope=f"{n}", rate="10/day", key="user") for n in range(120)]
+    stored = [compiled(row) for row in Row.objects.bulk_create(rows_)]
+    for rule in (stored[0], stored[60], stored[-1]):
+        limiter.take([Hit(rule, MARIA)])
+    recorder.forget()  # as if that was hours ago
+    done = act(admin_client, "reset", MARIA)
+    assert [used(rule, MARIA) for rule in stored] == [0] * 120
+    undo_after(admin_client, done)
+    assert [rule for rule in stored if used(rule, MARIA)] == [stored[0], stored[60], stored[-1]]
+
+
 def test_an_undone_reset_counts_again_what_was_used_and_once_only(admin_client: Browser) -> None:
     ask(LIST, MARIA, 3)
     done = act(admin_client, "reset", MARIA, LIST)

@@ -144,7 +144,7 @@ def _reset(asked: Asked) -> HttpResponse:
         if asked.rule:
             rules = [asked.rule]
         else:
-            found = clients_usage.of_client(asked.client).rules
+            found = clients_usage.of_client(asked.client, most=None).rules
             rules = [under.standing.rule for under in found]
         held = interventions.reset([Hit(rule, asked.client) for rule in rules])
     except StoreError as error:

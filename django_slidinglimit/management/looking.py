@@ -60,7 +60,7 @@ def top(
 def one(command: BaseCommand, *, kind: str, identity: str, as_json: bool, **_: Any) -> None:
     """Tell everything about one client."""
     client = client_named(command, kind, identity)
-    found = client_usage.of_client(client)
+    found = client_usage.of_client(client, most=None)
     everywhere = client_usage.override_everywhere(client)
     lines = [
         _standing(under.usage, under.standing)

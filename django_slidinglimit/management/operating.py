@@ -93,7 +93,7 @@ def _reset(
 ) -> None:
     person = history.person(user)
     client = client_named(command, kind, identity)
-    under = client_usage.of_client(client).rules
+    under = client_usage.of_client(client, most=None).rules
     if rule is not None:
         under = [u for u in under if rule in (u.usage.rule.name, u.usage.rule.id)]
     rules = [found.standing.rule for found in under]

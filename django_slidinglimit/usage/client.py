@@ -56,8 +56,13 @@ class ClientUsage:
     others: list[Client]
 
 
-def of_client(client: Client) -> ClientUsage:
+def of_client(client: Client, most: int | None = TRIP) -> ClientUsage:
     """Everything about one client, in two round trips; three if this process is new to its rules.
+
+    Args:
+        client: who.
+        most: so many rules at most, those that it asked lately first; None: all, which takes a
+            further trip for each hundred.
 
     Raises:
         StoreError: the server does not answer.
@@ -79,8 +84,11 @@ def of_client(client: Client) -> ClientUsage:
         )
         asked[hit.counter] = min(asked.get(hit.counter, candidate), candidate, key=lambda c: c[:2])
         fields.setdefault(hit.counter, []).extend(usage.fields)
-    # Those that it asked, then those that may still hold a count of before, in one trip.
-    chosen = sorted(asked.values(), key=lambda c: (c.age, -_is_excepted(c, client)))[:TRIP]
+    # Those that it asked, then those that may still hold a count of before, the longest likeliest.
+    chosen = sorted(
+        asked.values(),
+        key=lambda c: (c.age, -_is_excepted(c, client), -c.hit.rule.rate.window_ms),
+    )[:most]
     rules = [
         UnderRule(candidate.usage, standing, *found.history(names), found.since(names))
         for candidate, standing in zip(
