@@ -230,6 +230,18 @@ def test_how_many_clients_there_are_besides_is_told(
     assert "1 to 1 of the busiest 1 of about 12,000 clients" in text_of(look(admin_client))
 
 
+def test_what_the_others_asked_is_the_total_less_the_listed(
+    admin_client: Browser, redis_client: Redis
+) -> None:
+    ask(LIST, MARIA, 12)
+    assert "Others" not in text_of(look(admin_client))
+    [key] = redis_client.keys("*:counts")
+    redis_client.hincrby(key, f"{rule_field(LIST)}:allowed", 1234)
+    told = "Others, who are not listed: at least 1,234 requests in the last hour."
+    assert told in text_of(look(admin_client))
+    assert "Others" not in text_of(look(admin_client, text="77"))
+
+
 def test_the_live_part_is_the_same_until_something_changes(admin_client: Browser) -> None:
     ask(LIST, MARIA, 12)
     whole = look(admin_client)

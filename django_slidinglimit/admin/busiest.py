@@ -59,6 +59,7 @@ def page(pages: UsagePages, request: HttpRequest) -> HttpResponse:
             place=_place(found.usage.stored),
             hour=_hour(found),
             caption=_caption(found, wanted),
+            others=found.others and number(found.others),
         )
         context["links"] = _links(request.GET, found)
     kinds = {wanted.kind, *(found.kinds if "found" in context else ())} - {""}

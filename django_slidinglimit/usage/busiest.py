@@ -102,6 +102,15 @@ class Page:
         return self.listed.usage
 
     @property
+    def others(self) -> int:
+        """At least so many requests are of clients that are not listed: the total less the listed.
+
+        What the listed asked counts a request of cost 3 as three, and those that another rule
+        refused, which the total has not.
+        """
+        return max(0, self.usage.all - sum(self.listed.sums.asked.values()))
+
+    @property
     def first(self) -> int:
         return PAGE * (self.number - 1) + 1
 
