@@ -200,6 +200,18 @@ def test_a_look_takes_two_trips_however_much_there_is(trips: list[object]) -> No
     assert len(found.rules) == limited.MOST + 20
 
 
+def test_what_others_drop_while_minutes_are_read_is_no_loss() -> None:
+    record(LIST, MARIA, 3, ago=9)
+    minutes.read(minutes.MOST)
+
+    def forget(_running: int) -> list[Any]:
+        minutes.forget()
+        return []
+
+    found = minutes.read(minutes.MOST, forget).minutes
+    assert sum(counts.all for minute in found for counts in minute.counts.values()) == 3
+
+
 def test_without_anybody_limited_a_look_takes_one(trips: list[object]) -> None:
     record(LIST, MARIA)
     connections.pages().run([("PING",)])

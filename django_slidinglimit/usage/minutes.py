@@ -81,7 +81,8 @@ def read(many: int, also: Callable[[int], Sequence[Command]] = lambda _: ()) -> 
     while True:
         running = _clock.now_ms // 60_000
         numbers = range(running, running - many, -1)
-        lacking = [number for number in numbers if number not in _kept]
+        known = _kept.copy()  # another thread may drop some meanwhile
+        lacking = [number for number in numbers if number not in known]
         bases = [minute_base(store.prefix, number) for number in lacking]
         commands = [("HGETALL", f"{base}{kind}") for base in bases for kind in ("rules", "counts")]
         began = time.perf_counter()
@@ -95,7 +96,7 @@ def read(many: int, also: Callable[[int], Sequence[Command]] = lambda _: ()) -> 
         number: Minute(number, dict(_pairs(replies[2 * i])), _counts(replies[2 * i + 1]))
         for i, number in enumerate(lacking)
     }
-    minutes = [found.get(number) or _kept[number] for number in numbers]
+    minutes = [found.get(number) or known[number] for number in numbers]
     _keep(running, found)
     return Trip(minutes, replies[2 * len(lacking) :], time_ms, took_ms)
 
