@@ -14,7 +14,7 @@ from django_slidinglimit.usage import recorder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from playwright.sync_api import APIResponse, Locator, Page
+    from playwright.sync_api import APIResponse, Locator, Page, Route
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin_site")]
 
@@ -110,6 +110,29 @@ def test_the_keyboard_alone_gives_another_rate_and_takes_it_back(
     page.keyboard.press("Enter")
     expect(told(page)).to_contain_text("as it was before")
     assert ask()[0].status == 429
+
+
+def test_a_question_that_is_answered_twice_is_answered_once(
+    page: Page, ask: Callable[..., list[APIResponse]]
+) -> None:
+    ask(1)
+    page.goto(CLIENT)
+    press(page, "Block ip 127.0.0.1 on all rules")
+    answers: list[Route] = []
+    page.route("**/usage/block/", lambda route: answers.append(route))
+    page.evaluate(
+        """async () => {
+          const button = document.querySelector("dialog .sl-primary");
+          for (let click = 0; click < 3; click += 1) {
+            button.click();
+            await new Promise((resume) => setTimeout(resume, 100));
+          }
+        }"""
+    )
+    for answer in answers:
+        answer.continue_()
+    expect(told(page)).to_contain_text("is blocked until")
+    assert Override.objects.count() == len(answers) == 1
 
 
 def test_a_date_is_asked_for_where_it_is_chosen_alone(

@@ -6,6 +6,7 @@ const dialog = document.getElementById("sl-ask");
 let opener = "";
 let asking = false;
 let plainly = false;
+let answered = false;
 
 form?.addEventListener("submit", async (event) => {
   const button = event.submitter;
@@ -39,8 +40,14 @@ function ask(text) {
   };
   time?.addEventListener("change", choose);
   if (time) choose();
+  answered = false;
   dialog.showModal();
 }
+
+dialog?.addEventListener("submit", (event) => {
+  if (answered) event.preventDefault(); // a second click would do it twice
+  answered = true;
+});
 
 dialog?.addEventListener("click", (event) => {
   if (!event.target.closest("[data-sl-cancel]")) return;
