@@ -7,7 +7,7 @@ from redis import Redis
 from django_slidinglimit import connections
 from django_slidinglimit.core.decisions import Client, Rule
 from django_slidinglimit.core.rates import Rate
-from django_slidinglimit.usage import hour
+from django_slidinglimit.usage import hour, minutes
 from django_slidinglimit.usage.hour import Seen
 from django_slidinglimit.usage.housekeeping import Housekeeper
 from tests.recorded import decided, minute_now, record, recorder
@@ -46,7 +46,7 @@ def test_only_the_rules_that_are_wanted_are_read() -> None:
 
 
 def test_what_is_older_than_an_hour_is_left_out(redis_client: Redis) -> None:
-    record(LIST, MARIA, ago=hour.MINUTES + 2)
+    record(LIST, MARIA, ago=minutes.MOST + 2)
     assert redis_client.keys("*asked*")
     assert everything() == []
 

@@ -19,7 +19,7 @@ from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.errors import SettingError
 from django_slidinglimit.models import Rule
 from django_slidinglimit.rules import compile_rule
-from django_slidinglimit.usage import hour, trial
+from django_slidinglimit.usage import minutes, trial
 from django_slidinglimit.usage.simulation import is_coarse
 
 from . import charts
@@ -222,7 +222,7 @@ def stretch(found: Trial) -> str:
     """What the columns of the chart measure."""
     if found.stretch == 1:
         return _("Busiest minute")
-    if found.stretch == hour.MINUTES:
+    if found.stretch == minutes.MOST:
         return _("In the hour")
     return _("Busiest %s minutes") % found.stretch
 

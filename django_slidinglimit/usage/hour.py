@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_slidinglimit import connections
 
+from . import minutes
 from .budget import MOST_CLIENTS, OLDER_CLIENTS, RECENT, Budget
 from .layout import field_rule, known_client, minute_base, rule_field, whole
 
@@ -18,15 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from django_slidinglimit.core.decisions import Client, Rule
-    from django_slidinglimit.core.stores import Store
+
+    from .minutes import Minute
 
 # What clients asked, by the minute.
 Traffic = dict["Client", dict[int, int]]
 
-MINUTES = 60
-# Commands of one trip: of small replies, and of sets of a thousand clients.
-TRIP = 60
-SETS_TRIP = 5
+# Sets of a thousand clients that are read in one trip.
+TRIP = 5
 # How many clients a minute had is known within some percent.
 NEARLY = 1.05
 
@@ -66,14 +66,15 @@ def seen(rules: Iterable[Rule]) -> dict[Rule, Seen]:
     Raises:
         StoreError: the server does not answer.
     """
-    store, asked = connections.pages(), list(rules)
-    if not asked:
+    fields = {rule: rule_field(rule) for rule in rules}
+    if not fields:
         return {}
-    names = [f"{rule_field(rule)}:{what}" for what in ("allowed", "would") for rule in asked]
-    replies = _run(store, [("HMGET", f"{base}counts", *names) for base in _bases(store)], TRIP)
-    sums = [sum(map(whole, column)) for column in zip(*replies, strict=True)]
-    within, over = sums[: len(asked)], sums[len(asked) :]
-    return {rule: Seen(*pair) for rule, *pair in zip(asked, within, over, strict=True)}
+    hour = _minutes()
+    found = {}
+    for rule, name in fields.items():
+        counts = [minute.counts[name] for minute in hour if name in minute.counts]
+        found[rule] = Seen(sum(each.allowed for each in counts), sum(each.would for each in counts))
+    return found
 
 
 def clients_over(rule: Rule) -> int:
@@ -82,9 +83,9 @@ def clients_over(rule: Rule) -> int:
     Raises:
         StoreError: the server does not answer.
     """
-    store = connections.pages()
-    keys = [f"{base}over:{rule_field(rule)}" for base in _bases(store)]
-    members = _run(store, [("ZREVRANGE", key, 0, -1) for key in keys], SETS_TRIP)
+    name = rule_field(rule)
+    keys = [_key(minute, "over", name) for minute in _minutes() if name in minute.names]
+    members = _run([("ZREVRANGE", key, 0, -1) for key in keys])
     return len({member for found in members for member in found})
 
 
@@ -97,42 +98,32 @@ def sources(wanted: Callable[[Rule], bool]) -> list[Source]:
     Raises:
         StoreError: the server does not answer.
     """
-    store = connections.pages()
-    bases = _bases(store)
+    hour = _minutes()
     found: dict[str, Source] = {}
-    places: list[tuple[Source, str, int, str]] = []
-    listed = _run(store, [("HGETALL", f"{base}rules") for base in bases], TRIP)
-    for (base, minute), reply in zip(bases.items(), listed, strict=True):
-        texts = [part.decode(errors="replace") for part in reply]
-        for name, title in zip(texts[::2], texts[1::2], strict=True):
+    places: list[tuple[Source, str, Minute]] = []
+    for minute in hour:
+        for name, title in minute.names.items():
             try:
                 rule = field_rule(name, title)
             except ValueError:
                 continue
             if wanted(rule):
-                source = found.setdefault(name, Source(rule))
-                places.append((source, name, minute, base))
+                places.append((found.setdefault(name, Source(rule)), name, minute))
     asked = _run(
-        store,
         [
-            command
-            for _, name, _, base in places
-            for command in (
-                ("ZREVRANGE", f"{base}asked:{name}", 0, -1, "WITHSCORES"),
-                ("HGET", f"{base}counts", f"{name}:clients"),
-            )
-        ],
-        2 * SETS_TRIP,
+            ("ZREVRANGE", _key(minute, "asked", name), 0, -1, "WITHSCORES")
+            for _, name, minute in places
+        ]
     )
-    running = max(bases.values())
-    for (source, _, minute, _), reply, clients in zip(places, asked[::2], asked[1::2], strict=True):
-        most = MOST_CLIENTS if running - minute <= RECENT else OLDER_CLIENTS
+    for (source, name, minute), reply in zip(places, asked, strict=True):
+        most = MOST_CLIENTS if hour[0].number - minute.number <= RECENT else OLDER_CLIENTS
         kept = len(reply) // 2
-        source.bounded |= kept >= most or whole(clients) > kept * NEARLY
+        clients = minute.counts[name].clients if name in minute.counts else 0
+        source.bounded |= kept >= most or clients > kept * NEARLY
         for member, score in zip(reply[::2], reply[1::2], strict=True):
             client = known_client(member)
             if client is not None:
-                source.asked.setdefault(client, {})[minute] = whole(score)
+                source.asked.setdefault(client, {})[minute.number] = whole(score)
     return [source for source in found.values() if source.asked]
 
 
@@ -154,22 +145,23 @@ def merged(sources: Iterable[Source]) -> Traffic:
 
 
 def _join(into: Traffic, asked: Traffic, join: Callable[[int, int], int]) -> None:
-    for client, minutes in asked.items():
+    for client, counts in asked.items():
         known = into.setdefault(client, {})
-        for minute, count in minutes.items():
+        for minute, count in counts.items():
             known[minute] = join(known.get(minute, 0), count)
 
 
-def _bases(store: Store) -> dict[str, int]:
-    """What the keys of the last hour's minutes begin with, by the server's time."""
-    seconds, _ = store.run([("TIME",)])[0]
-    running = int(seconds) // 60
-    minutes = min(MINUTES, Budget.current().minutes)
-    return {minute_base(store.prefix, running - age): running - age for age in range(minutes)}
+def _minutes() -> list[Minute]:
+    """Those of the last hour that are kept, the newest first."""
+    return minutes.read(minutes.MOST).minutes[: Budget.current().minutes]
 
 
-def _run(store: Store, commands: Sequence[tuple[Any, ...]], trip: int) -> list[Any]:
+def _key(minute: Minute, kind: str, name: str) -> str:
+    return f"{minute_base(connections.pages().prefix, minute.number)}{kind}:{name}"
+
+
+def _run(commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     replies: list[Any] = []
-    for start in range(0, len(commands), trip):
-        replies += store.run(commands[start : start + trip])
+    for start in range(0, len(commands), TRIP):
+        replies += connections.pages().run(commands[start : start + TRIP])
     return replies

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django_slidinglimit import keeper
 from django_slidinglimit.core.redis import HASHED
 
-from . import hour
+from . import hour, minutes
 from .rules import stored_rules
 from .simulation import MINUTE_MS, Range, refused
 
@@ -58,7 +58,7 @@ class Trial:
     @property
     def stretch(self) -> int:
         """The minutes of a stretch: a window's, at least one and at most an hour's."""
-        return min(hour.MINUTES, -(-self.rate.window_ms // MINUTE_MS))
+        return min(minutes.MOST, -(-self.rate.window_ms // MINUTE_MS))
 
     @property
     def room(self) -> int:
