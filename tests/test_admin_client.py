@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
 from django.test import RequestFactory, override_settings
 from django.urls import reverse
@@ -473,6 +473,18 @@ def test_only_who_acted_can_undo_and_only_for_a_while(
         admin_client.post(UNDO, {"done": signed}, follow=True)
     )
     assert not admitted()
+
+
+def test_undoing_takes_the_permissions_that_doing_took(search: Row) -> None:
+    Override.objects.create(kind="user", identity="77", effect="block")
+    browser = staff("view_usage", "add_override", "change_override")
+    done = act(browser, "exempt", MARIA, time="1h")
+    [signed] = re.findall(r'name="done" value="([^"]*)"', done.content.decode())
+    for name in ("add_override", "change_override"):
+        only = Permission.objects.filter(codename__in=("view_usage", name))
+        User.objects.get().user_permissions.set(only)
+        assert browser.post(UNDO, {"done": unescape(signed)}).status_code == 403
+    assert admitted()
 
 
 # Who may

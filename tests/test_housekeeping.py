@@ -259,6 +259,18 @@ def test_the_least_recently_useful_rules_go_first_and_it_is_told(
     assert redis_client.hlen("sl:usage:dropped") == 2
 
 
+def test_what_others_wrote_keeps_nobody_from_the_work(told: Recorder, redis_client: Redis) -> None:
+    ask(told, LIST, range(200))
+    field = rule_field(LIST)
+    redis_client.set("sl:usage:kept", "junk")
+    redis_client.hset(key("counts"), f"{field}:allowed", "junk")
+    redis_client.hset(key("bytes"), mapping={"own": "junk", "other": "a b", field: "x"})
+    keep(MINUTE)
+    assert redis_client.get("sl:usage:kept") == str(MINUTE).encode()
+    keep(MINUTE + RECENT + 1)
+    assert redis_client.zcard(key("top", LIST)) == OLDER_CLIENTS
+
+
 def test_what_fits_is_kept_and_nothing_told(told: Recorder, redis_client: Redis) -> None:
     ask(told, LIST, range(1000))
     keep(MINUTE + 1)

@@ -125,8 +125,8 @@ def _undo(pages: UsagePages, request: HttpRequest, whom: str, done: Done) -> Non
         Step(pk, datetime.fromisoformat(at), made, expires and datetime.fromisoformat(expires))
         for pk, at, made, expires in done["steps"]
     ]
-    needed = "add_override" if any(step.made for step in steps) else "change_override"
-    if not request.user.has_perm(f"{pages.opts.app_label}.{needed}"):
+    needed = {"add_override" if step.made else "change_override" for step in steps}
+    if not request.user.has_perms([f"{pages.opts.app_label}.{name}" for name in needed]):
         raise PermissionDenied
     changes = interventions.undo(steps)
     log.write_changes(request, changes)

@@ -15,7 +15,7 @@ from django_slidinglimit.core.wire import Script
 
 from . import processes
 from .budget import MEMBER, MOST_LIMITED, OLDER_CLIENTS, RECENT, Budget
-from .layout import minute_base
+from .layout import minute_base, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -74,7 +74,7 @@ class Housekeeper:
     def keep(self, store: Store, running: int) -> None:
         """Do the work of a minute, and of those before it that nobody did it in."""
         house, kept = _House(store, Budget.current()), f"{store.prefix}usage:kept"
-        last = int(store.run([("GET", kept)])[0] or 0)
+        last = whole(store.run([("GET", kept)])[0])
         fresh = range(max(last, running - house.budget.minutes) + 1, running + 1)
         over = [minute - 1 for minute in fresh]
         older = [minute - RECENT for minute in over]
@@ -151,7 +151,7 @@ class _House:
         known = dict(self._bytes([minute]))[minute]
         for field in fields:
             size = sum(next(sizes) for _ in SETS)
-            decisions = sum(int(next(counts) or 0) for _ in range(3))
+            decisions = sum(whole(next(counts)) for _ in range(3))
             dropped = known.get(field) == DROPPED and not size
             told.append((field, DROPPED if dropped else f"{size} {decisions}"))
         told.append((b"own", sum(self._own_sizes(minute, len(fields), exactly))))
@@ -171,12 +171,12 @@ class _House:
         for minute, reply in self._bytes(minutes):
             for field, value in reply.items():
                 if field == b"own":
-                    own[minute] = int(value)
+                    own[minute] = whole(value)
                 elif value == DROPPED:
                     dropped[field] += 1
                 elif field != b"sum":
                     size, _, decisions = value.partition(b" ")
-                    sizes.append((minute, field, int(size), int(decisions or 0)))
+                    sizes.append((minute, field, whole(size), whole(decisions)))
                     asked[field] = max(minute, asked.get(field, 0))
         kept = sorted(_Kept(asked[f], m, decisions, f, size) for m, f, size, decisions in sizes)
         total = sum(own.values()) + sum(entry.size for entry in kept)
