@@ -30,6 +30,9 @@ RESTORE = Script("restore")
 # The kind of a client whose identity is nothing but its digest, in hex, begins so.
 HASHED = "hashed:"
 
+# Of the field that a client is kept under, in bytes.
+FIELD_SIZE = 8
+
 
 class RedisStore(Store):
     """Counts in Redis or Valkey, in one round trip for any number of hits.
@@ -151,12 +154,14 @@ def digest(client: Client, secret: bytes) -> bytes:
     """The field that stands for a client in its bucket; of one known by it alone, the same."""
     if client.kind.startswith(HASHED):
         with suppress(ValueError):
-            return bytes.fromhex(client.identity)
+            field = bytes.fromhex(client.identity)
+            if len(field) == FIELD_SIZE:  # others are no client's, above all "w"
+                return field
     # The kind's length goes first, so that no two pairs of kind and identity read alike.
     kind = client.kind.encode(errors="surrogatepass")
     identity = client.identity.encode(errors="surrogatepass")
     text = len(kind).to_bytes(4) + kind + identity
-    return blake2b(text, digest_size=8, key=secret).digest()
+    return blake2b(text, digest_size=FIELD_SIZE, key=secret).digest()
 
 
 def _read(reply: Any, counters: Collection[Counter]) -> tuple[dict[Counter, Reading], int]:

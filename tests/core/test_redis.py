@@ -145,6 +145,19 @@ def expiry_times(client: Redis) -> set[int]:
     return {times for _, times in contents(client).values()}
 
 
+@pytest.mark.parametrize("identity", ["77", "", "7", "0077", "xyz", "77" * 9])
+def test_what_is_no_clients_digest_names_nothing_else_in_a_bucket(
+    wire: Wire, identity: str
+) -> None:
+    store = RedisStore(wire, buckets=1)
+    store.take([Hit(FIVE, ANN)])
+    odd = Hit(FIVE, Client("hashed:user", identity))
+    reading = store.peek([odd]).answers[0].reading
+    assert reading is not None
+    assert reading[:2] == (0, 0)
+    assert store.reset([odd]) == []
+
+
 def test_a_bucket_expires_at_the_end_of_the_next_window(
     redis_store: RedisStore, redis_client: Redis
 ) -> None:
