@@ -48,8 +48,10 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def wire(redis_server: EmbeddedServer) -> Wire:
-    return Wire.from_url(redis_server.url, timeout=5)
+def wire(redis_server: EmbeddedServer) -> Iterator[Wire]:
+    wire = Wire.from_url(redis_server.url, timeout=5)
+    yield wire
+    wire.pool.disconnect()
 
 
 @pytest.fixture
