@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from . import addresses, conf, connections
@@ -169,7 +168,7 @@ def concealed(kind: str, value: str) -> Client:
 
 def hashed(client: Client) -> Client:
     """The client known by nothing but the digest under which it is counted."""
-    return redis.hashed(client, _secret())
+    return redis.hashed(client, connections.secret())
 
 
 def _ip(_group: str, request: HttpRequest) -> Client | None:
@@ -262,20 +261,8 @@ def _network(address: addresses.Address, prefix: int) -> str:
 
 
 def _digest(text: str) -> str:
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=8, key=_secret()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _secret() -> bytes:
-    return connections.secret()
+    data, secret = text.encode(errors="surrogatepass"), connections.secret()
+    return blake2b(data, digest_size=8, key=secret).hexdigest()
 
 
 _warned: set[str] = set()
-
-
-def _forget(*, setting: str, **_: object) -> None:
-    if setting == "SECRET_KEY":
-        _secret.cache_clear()
-
-
-setting_changed.connect(_forget)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import lru_cache
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,7 @@ def server_of(alias: str) -> tuple[str, Any]:
     return prefix, pool
 
 
+@lru_cache(maxsize=1)
 def secret() -> bytes:
     """The key of all digests of identities, derived from SECRET_KEY."""
     return blake2b(force_bytes(settings.SECRET_KEY), person=b"slidinglimit").digest()
@@ -194,5 +196,6 @@ def _after_fork() -> None:
 
 
 when_changed(_drop)
+when_changed(secret.cache_clear)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
