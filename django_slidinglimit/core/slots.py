@@ -100,7 +100,9 @@ class ClusterStore(Store):
     def _refund(self, decision: Decision) -> None:
         charged = [answer for answer in decision.answers if answer.charged]
         for part in self._by_slot(charged, lambda answer: answer.hit.counter):
-            self._store.refund(Decision(tuple(part), _time_of(part[0], decision.time_ms)))
+            # Of its windows the longest bears with clocks that are furthest apart.
+            longest = max(part, key=lambda answer: answer.hit.rule.rate.window_ms)
+            self._store.refund(Decision(tuple(part), _time_of(longest, decision.time_ms)))
 
     def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         return self._store.run(commands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -115,6 +116,20 @@ def test_what_was_counted_on_several_nodes_can_be_given_back(
     hits = [Hit(WIDE, client_at(cluster, node)) for node in range(3)]
     store.refund(store.take(hits))
     assert [a.reading.current for a in store.peek(hits).answers if a.reading] == [0, 0, 0]
+
+
+def test_it_is_given_back_although_the_clocks_of_nodes_are_apart(
+    store: ClusterStore, cluster: Cluster
+) -> None:
+    short = Rule("c6", Rate(1000, 20_000))
+    client = client_at(cluster, 1)
+    hits = [Hit(WIDE, client_at(cluster, 0)), Hit(short, client), Hit(WIDE, client)]
+    decision = store.take(hits)
+    assert decision.time_ms is not None
+    # As if the first node's clock were late by more than half of the short window.
+    store.refund(replace(decision, time_ms=decision.time_ms - 12_000))
+    held = [a.reading.previous + a.reading.current for a in store.peek(hits).answers if a.reading]
+    assert held[1:] == [0, 0]
 
 
 def test_many_threads_get_exactly_the_limit(store: ClusterStore, cluster: Cluster) -> None:
