@@ -17,6 +17,7 @@ from django_slidinglimit.core.decisions import Client, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.models import Override
 from django_slidinglimit.models import Rule as Row
+from django_slidinglimit.rules import compile_rule
 from django_slidinglimit.usage import limited, minutes, processes
 from django_slidinglimit.usage.layout import rule_field
 from tests.odd import ODD
@@ -53,6 +54,22 @@ def test_who_is_limited_stands_there_with_rule_and_times(admin_client: Browser) 
     assert "Search 10/h 7" in rows[0]
     assert "list 10/h 3" in rows[1]
     assert "With many processes" not in table
+
+
+def test_who_was_refused_at_two_rates_of_a_rule_stands_there_once(admin_client: Browser) -> None:
+    """While an attack goes on a rule is tightened, or the attacker gets a rate of its own."""
+    before = stored()
+    Row.objects.update(rate="5/h")
+    for rule, client in ((before, "77"), (compile_rule(Row.objects.get()).rule, "77")):
+        refuse(Client("user", client), rule, times=4)
+    Override.objects.create(kind="user", identity="78", effect="rate", rate="20/h")
+    for limit in (10, 20):
+        refuse(Client("user", "78"), Rule("c1", Rate(limit, 3_600_000), "list"), times=3)
+    page = admin_client.get(OVERVIEW).content.decode()
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    listed = page[page.index('id="sl-limited"') : page.index('id="sl-hour"')]
+    assert re.findall(r'data-label="Refused">(\d+)<', listed) == ["8", "6"]
 
 
 def test_cards_count_the_last_minute(admin_client: Browser) -> None:

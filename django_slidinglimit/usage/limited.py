@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from .standings import ask, standings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from django_slidinglimit.core.decisions import Hit
+    from django_slidinglimit.core.decisions import Counter, Hit
     from django_slidinglimit.overrides import Override, Overrides
 
     from .standings import Standing
@@ -86,24 +87,36 @@ def read(replies: Sequence[Any], time_ms: int, usages: Mapping[str, RuleUsage]) 
             since[member] = min(since.get(member, time_ms), moment)
     by_field = {field: usage for usage in usages.values() for field in usage.fields}
     overrides = keeper.current().overrides
-    chosen: list[tuple[RuleUsage, int, int]] = []
-    asked: list[tuple[Hit, Override | None]] = []
-    in_all = blocked = 0
-    for member, count in sorted(times.items(), key=lambda item: (-item[1], item[0])):
-        found = _asked(member, by_field, overrides) if round(count) else None
-        if found is None:
-            continue
-        usage, hit, override = found
-        in_all += 1
-        blocked += override is not None and override.effect == "block"
-        if len(chosen) < MOST:
-            chosen.append((usage, round(count), since.get(member, time_ms)))
-            asked.append((hit, override))
+    # A client under a rule has several fields after an edit, or with an override.
+    found: dict[Counter, _Found] = {}
+    for member, count in times.items():
+        asked = _asked(member, by_field, overrides)
+        if asked is not None:
+            one = found.setdefault(asked[1].counter, _Found(*asked, since_ms=time_ms))
+            one.times += count
+            one.since_ms = min(one.since_ms, since.get(member, time_ms))
+    all_ = [(counter, one) for counter, one in found.items() if round(one.times)]
+    all_.sort(key=lambda item: (-item[1].times, item[0]))
+    shown = [one for _, one in all_[:MOST]]
     clients = [
-        Refused(usage, standing, count, begun)
-        for (usage, count, begun), standing in zip(chosen, standings(asked), strict=True)
+        Refused(one.usage, standing, round(one.times), one.since_ms)
+        for one, standing in zip(
+            shown, standings([(one.hit, one.override) for one in shown]), strict=True
+        )
     ]
-    return Limited(clients, in_all, blocked)
+    blocked = sum(1 for _, one in all_ if one.override and one.override.effect == "block")
+    return Limited(clients, len(all_), blocked)
+
+
+@dataclass(slots=True)
+class _Found:
+    """A client under a rule, as `_asked` gives it; how often it was refused, and since when."""
+
+    usage: RuleUsage
+    hit: Hit
+    override: Override | None
+    times: float = 0.0
+    since_ms: int = 0
 
 
 def _asked(
