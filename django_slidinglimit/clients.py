@@ -132,6 +132,12 @@ def settled(kind: str, identity: str) -> Client:
     return bounded(kind, identity)
 
 
+def is_known(kind: str) -> bool:
+    """Whether a key is known that counts clients of a kind; the project's code may have others."""
+    known = ("user", "ip", "global", "key", *conf.current().KEYS)
+    return kind in known or kind.startswith(PREFIXES)
+
+
 def without_identity(name: str) -> Client:
     """The client that stands for all requests without an identity under a key."""
     if name not in _warned:

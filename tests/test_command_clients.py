@@ -169,6 +169,14 @@ def test_a_user_is_found_however_the_key_is_written(written: str) -> None:
     assert Override.objects.get().identity == "7"
 
 
+def test_a_kind_that_nothing_is_known_to_count_is_told_of() -> None:
+    doubt = "No key is known that counts clients of the kind"
+    assert run("block", "usr", "7", "--for", "1h").startswith(f"{doubt} 'usr'.\n")
+    for kind in ("ip", "header:x-api-key", "key", "plan"):
+        with override_settings(SLIDINGLIMIT={"RULES_POLL": 0, "KEYS": {"plan": "a.b"}}):
+            assert doubt not in run("client", kind, "192.0.2.1")
+
+
 @pytest.mark.parametrize("client", ODD, ids=ascii)
 def test_odd_identities_are_printed_without_steering_the_terminal(client: Client) -> None:
     ask(LIST, client, 12)

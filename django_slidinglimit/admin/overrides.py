@@ -286,8 +286,7 @@ def _known_kinds() -> list[str]:
 def _doubts(row: Override) -> list[str]:
     """What may not be meant so."""
     found = []
-    known = ("user", "ip", "global", "key", *conf.current().KEYS)
-    if row.kind and row.kind not in known and not row.kind.startswith(clients.PREFIXES):
+    if row.kind and not clients.is_known(row.kind):
         told = gettext("No key is known that counts clients of the kind %(kind)s.")
         found.append(told % {"kind": row.kind})
     if row.effect == Override.Effect.BLOCK and target_of(row) is Target.EVERYONE:

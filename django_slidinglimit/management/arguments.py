@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from django_slidinglimit import clients
 from django_slidinglimit.core.rates import Rate
+from django_slidinglimit.core.redis import HASHED
 from django_slidinglimit.loading import database
 from django_slidinglimit.models import Rule
 
@@ -31,6 +32,8 @@ def client_named(command: BaseCommand, kind: str, identity: str) -> Client:
         client = clients.settled(kind, identity)
     except ValueError as exc:
         raise CommandError(str(exc)) from exc
+    if not clients.is_known(client.kind.removeprefix(HASHED)):
+        command.stderr.write(f"No key is known that counts clients of the kind {client.kind!r}.")
     if client.kind != "user" or not client.identity:
         return client
     model = get_user_model()
