@@ -19,8 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from . import addresses, conf, connections
-from .core import redis
 from .core.decisions import Client
+from .core.redis import HASHED, digest
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -174,7 +174,9 @@ def concealed(kind: str, value: str) -> Client:
 
 def hashed(client: Client) -> Client:
     """The client known by nothing but the digest under which it is counted."""
-    return redis.hashed(client, connections.secret())
+    if client.kind.startswith(HASHED) or not client.identity:
+        return client
+    return Client(f"{HASHED}{client.kind}", digest(client, connections.secret()).hex())
 
 
 def _ip(_group: str, request: HttpRequest) -> Client | None:

@@ -15,8 +15,7 @@ from socket import AF_INET, AF_INET6, inet_pton
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from . import conf, connections, indexes
-from .core.redis import hashed
+from . import indexes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -166,10 +165,8 @@ class Overrides:
 
     def _around(self, rule: str, client: Client) -> Iterator[Sequence[Override]]:
         """The overrides that are for a client, the strongest first; those of other rules, too."""
-        if self._clients:
-            yield self._clients.get(client, ())
-            if conf.current().USAGE_HASHED:  # then pages name clients by their digests
-                yield self._clients.get(hashed(client, connections.secret()), ())
+        if self._clients and client in self._clients:
+            yield self._clients[client]
         if self._groups and client.kind == "user" and client.identity:
             mine = self._groups_for(client.identity)
             yield sorted((o for g in mine for o in self._groups.get(g, ())), key=_rank)

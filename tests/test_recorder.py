@@ -550,18 +550,6 @@ def test_who_writes_an_identity_finds_its_hashed_client(
     assert clients.settled(*client) == client
 
 
-@pytest.mark.django_db
-def test_a_hashed_client_can_be_blocked(hashed: None) -> None:
-    kind, identity = clients.hashed(Client("user", "1"))
-    Override.objects.create(kind=kind, identity=identity, effect="block")
-    request = RequestFactory().get("/")
-    allowed = []
-    for pk in (1, 2):
-        request.user = User(pk=pk)
-        allowed.append(limiter.check(request, "any", key="user", rate="5/min").allowed)
-    assert allowed == [False, True]
-
-
 def test_nobody_is_not_hashed(hashed: None, told: Recorder, redis_client: Redis) -> None:
     for nobody in (Client("global", ""), Client("header:x-api-key", "")):
         told.record(seen(nobody))

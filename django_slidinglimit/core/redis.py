@@ -52,6 +52,7 @@ class RedisStore(Store):
             raise ValueError(f"The prefix {prefix!r} may hold no braces: they mark the bucket.")
         self.wire = wire
         self.prefix = prefix
+        self._begin = f"{prefix}{{".encode()
         self._buckets = buckets
         self._secret = secret
 
@@ -135,21 +136,20 @@ class RedisStore(Store):
         """The counter's keys for even and odd windows, and its field in both."""
         field = self._field(counter.client)
         bucket = int.from_bytes(field) % self._buckets
-        key = f"{self.prefix}{{{bucket}}}:{counter.rule}:{counter.window_ms}:".encode()
+        key = b"%b%d%b" % (self._begin, bucket, _end(counter.rule, counter.window_ms))
         return key + b"0", key + b"1", field
 
     def _field(self, client: Client) -> bytes:
         return digest(client, self._secret)
 
 
+@lru_cache(maxsize=4096)
+def _end(rule: str, window_ms: int) -> bytes:
+    """How the keys of a rule's buckets end, but for the window."""
+    return f"}}:{rule}:{window_ms}:".encode()
+
+
 @lru_cache(maxsize=4096)  # each rule of a walk asks for it
-def hashed(client: Client, secret: bytes) -> Client:
-    """The client known by nothing but its digest; nobody stays nobody."""
-    if client.kind.startswith(HASHED) or not client.identity:
-        return client
-    return Client(f"{HASHED}{client.kind}", digest(client, secret).hex())
-
-
 def digest(client: Client, secret: bytes) -> bytes:
     """The field that stands for a client in its bucket; of one known by it alone, the same."""
     if client.kind.startswith(HASHED):
