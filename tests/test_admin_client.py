@@ -301,6 +301,17 @@ def test_a_reset_and_its_undoing_are_written_to_the_history(
     assert "Reset user 77." in text_of(admin_client.get(history))
 
 
+def test_the_history_names_no_user(admin_client: Browser, search: Row) -> None:
+    User.objects.create_user("maria", pk=77)
+    done = act(admin_client, "reset", MARIA, compiled(search))
+    assert "User maria starts afresh" in text_of(done)
+    undo_after(admin_client, done)
+    history = reverse("admin:django_slidinglimit_rule_history", args=[search.pk])
+    told = text_of(staff("view_rule").get(history))
+    assert "Reset user 77." in told
+    assert "maria" not in told
+
+
 # Overriding
 
 

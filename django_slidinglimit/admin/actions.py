@@ -151,7 +151,7 @@ def _reset(asked: Asked) -> HttpResponse:
         told = _("Redis does not answer, so %(client)s is not known to be reset: %(error)s")
         pages.message_user(request, told % {**words, "error": error}, messages.ERROR)
         return HttpResponseRedirect(pages.back(request))
-    log.write_counts(request, rules, _("Reset %(client)s.") % words)
+    log.write_counts(request, rules, _("Reset %(client)s.") % {"client": label(asked.client)})
     told = _("%(client)s starts afresh on %(rule)s.") % words
     undo.offer(asked.pages, request, told, undo.of_reset(asked.client, held, rules))
     return HttpResponseRedirect(pages.back(request))

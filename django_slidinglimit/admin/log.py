@@ -86,7 +86,10 @@ def write_changes(request: HttpRequest, changes: Iterable[tuple[Model, Model | N
 
 
 def write_counts(request: HttpRequest, rules: Iterable[CompiledRule], message: str) -> None:
-    """Write to the rules' log what was done to a client's counts; one in code has no row."""
+    """Write to the rules' log what was done to a client's counts; one in code has no row.
+
+    The message names no user: who may read it may not be one who may see users.
+    """
     kind = ContentType.objects.get_for_model(Rule)
     LogEntry.objects.bulk_create(
         LogEntry(

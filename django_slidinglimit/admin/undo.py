@@ -115,7 +115,7 @@ def _restore(
         pages.message_user(request, _("This is undone already."), messages.WARNING)
         return
     rules = [field_rule(*rule) for rule in done["rules"]]
-    log.write_counts(request, rules, _("Undid the reset of %s.") % whom)
+    log.write_counts(request, rules, _("Undid the reset of %s.") % label(client))
     told = _("Undone: what %s had used is counted again, as far as it has not lapsed.") % whom
     pages.message_user(request, told, messages.SUCCESS)
 
