@@ -137,8 +137,8 @@ class ClusterWire(Wire):
                 self._nodes = _nodes(ranges, wire.host)
             except StoreError as error:
                 failure = error
-                if address is not None:  # it may be gone for good
-                    self._wires.pop(address, None)
+                if address is not None:  # to be asked last from now on
+                    self._wires[address] = self._wires.pop(address, wire)
             else:
                 self._stale = False
                 return

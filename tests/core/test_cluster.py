@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from django_slidinglimit.core.wire import Wire
 
 from .cluster import Cluster
 from .peers import together
-from .test_wire import IN_TIME
+from .test_wire import IN_TIME, hung
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,6 +216,27 @@ def test_a_node_that_is_away_is_an_error_for_its_clients_alone(
         store.take([there])
     assert time.monotonic() - begun < IN_TIME
     assert store.take([here]).allowed
+
+
+def test_a_cluster_is_found_again_without_the_node_that_is_named(cluster: Cluster) -> None:
+    store = store_at(cluster, timeout=0.3)
+    hits = [Hit(WIDE, client_at(cluster, node)) for node in range(3)]
+    for node, hit in zip(cluster.nodes, hits, strict=True):
+        node.config_set("cluster-require-full-coverage", "no")
+        assert store.take([hit]).allowed
+    with ExitStack() as all_hang:
+        for node in cluster.nodes:
+            all_hang.enter_context(hung(node))
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                store.take([hits[1]])
+    with hung(cluster.nodes[0]):
+        deadline = time.monotonic() + 30
+        while True:  # the nodes have to find one another again, too
+            with suppress(StoreError):
+                assert store.take([hits[1]]).allowed
+                break
+            assert time.monotonic() < deadline
 
 
 def test_plain_commands_go_to_the_nodes_of_their_keys(
