@@ -520,3 +520,20 @@ def test_the_example_of_the_docs_blocks_an_address_for_an_hour() -> None:
     names["block_for_an_hour"]("::ffff:192.0.2.7")
     assert ask(key="ip") == 0
     assert ask(key="ip", address="192.0.2.8") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("2030-01-02T03:04", 'value="2030-01-02"'),
+        ("2030-01-02T18:04:05Z", 'value="2030-01-02"'),
+        ("soon", 'name="expires_0"'),
+        ("2030-13-45T03:04", 'name="expires_0"'),
+    ],
+)
+def test_an_end_in_the_address_is_filled_in_if_it_is_a_time(
+    admin_client: Browser, given: str, shown: str
+) -> None:
+    response = admin_client.get(ADD, {"expires": given})
+    assert response.status_code == 200
+    assert shown in response.content.decode()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE
 from django.contrib.auth import get_user_model
 from django.db import models, transaction
 from django.forms import Script
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -27,6 +29,8 @@ from .states import shown_time, state_of
 from .targets import OverrideForm, Target, in_words, target_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from django.contrib.admin.views.main import ChangeList
     from django.db.models import Field, QuerySet
     from django.http import HttpRequest
@@ -195,6 +199,13 @@ class OverrideAdmin(HistoryAdmin):
         formfield.help_text = escape(formfield.help_text)
         return formfield
 
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """What the address says of a new row; an end that is no time is left out."""
+        found: dict[str, Any] = dict(super().get_changeform_initial_data(request))
+        if "expires" in found:
+            found["expires"] = _time(str(found["expires"]))
+        return found
+
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         found = super().get_changelist_instance(request)
         users = people(
@@ -274,6 +285,16 @@ class OverrideAdmin(HistoryAdmin):
         super().save_model(request, obj, form, change)
         for told in _doubts(obj):
             self.message_user(request, told, messages.WARNING)
+
+
+def _time(text: str) -> datetime | None:
+    """The time that a text tells in ISO 8601; None: it tells none."""
+    try:
+        found = parse_datetime(text)
+    except ValueError:  # well written, and not in the calendar
+        return None
+    naive = settings.USE_TZ and found is not None and timezone.is_naive(found)
+    return timezone.make_aware(found) if naive and found else found
 
 
 def _known_kinds() -> list[str]:
