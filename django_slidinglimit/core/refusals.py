@@ -11,10 +11,11 @@ import secrets
 import time
 from collections import OrderedDict
 from contextlib import suppress
+from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .decisions import Answer, Decision, Verdict
-from .stores import Store, StoreError
+from .decisions import Answer, Decision
+from .stores import Store, StoreError, unasked
 from .window import Reading, judge
 
 if TYPE_CHECKING:
@@ -94,12 +95,19 @@ class Refusals:
         for hit in hits:
             refusal = self._find(hit, now) if hit.counter in known else None
             if refusal is None:
-                limit = hit.rule.rate.limit
-                answers.append(Answer(hit, Verdict(True, limit, limit, 0, 0), None))
+                answers.append(unasked(hit))
             else:
                 answers.append(refusal.answer(hit, now))
                 time_ms = refusal.time_at(now)
         return None if time_ms is None else Decision(tuple(answers), time_ms)
+
+    def lapsed(self, hits: Sequence[Hit]) -> Counter | None:
+        """The counter of a hit whose refusal was remembered until lately."""
+        for hit in hits:
+            for refusal in self._known.get(hit.counter, ()):
+                if _is_of(refusal, hit):
+                    return hit.counter
+        return None
 
     def learn(self, decision: Decision, asked: float, forgotten: object) -> None:
         """Remember what a store's decision refuses, and forget what it changed.
@@ -142,8 +150,7 @@ class Refusals:
     def _find(self, hit: Hit, now: float) -> Refusal | None:
         if not hit.rule.observe:
             for refusal in self._known.get(hit.counter, ()):
-                same = refusal.limit == hit.rule.rate.limit and refusal.cost == hit.cost
-                if same and now < refusal.until:
+                if now < refusal.until and _is_of(refusal, hit):
                     return refusal
         return None
 
@@ -159,6 +166,11 @@ class Refusals:
         self._known[counter] = (refusal, *others[: MOST_OF_ONE - 1])
 
 
+def _is_of(refusal: Refusal, hit: Hit) -> bool:
+    """Whether a refusal is of such a hit."""
+    return refusal.limit == hit.rule.rate.limit and refusal.cost == hit.cost
+
+
 class RememberingStore(Store):
     """Passes calls to a store, and answers from memory what that has just refused.
 
@@ -171,15 +183,37 @@ class RememberingStore(Store):
         self.store = store
         self.prefix = store.prefix
         self.refusals = Refusals(clock)
+        self._asking: dict[Counter, Event] = {}
 
     def take(self, hits: Sequence[Hit]) -> Decision:
+        decision = self.refusals.decision(hits)
+        if decision is not None:
+            return decision
+        lapsed = self.refusals.lapsed(hits)
+        return self._ask(hits) if lapsed is None else self._ask_once(lapsed, hits)
+
+    def _ask(self, hits: Sequence[Hit]) -> Decision:
         refusals = self.refusals
-        decision = refusals.decision(hits)
-        if decision is None:
-            asked, forgotten = refusals.clock(), refusals.forgotten
-            decision = self.store.take(hits)
-            refusals.learn(decision, asked, forgotten)
+        asked, forgotten = refusals.clock(), refusals.forgotten
+        decision = self.store.take(hits)
+        refusals.learn(decision, asked, forgotten)
         return decision
+
+    def _ask_once(self, counter: Counter, hits: Sequence[Hit]) -> Decision:
+        """Ask anew about a counter; of the threads that want to at once, one does for all.
+
+        Else a client that hammers would cost a command a thread whenever a refusal lapses.
+        """
+        mine = Event()
+        asking = self._asking.setdefault(counter, mine)
+        if asking is not mine:
+            asking.wait(LONGEST)
+            return self.refusals.decision(hits) or self._ask(hits)
+        try:
+            return self._ask(hits)
+        finally:
+            del self._asking[counter]
+            mine.set()
 
     def peek(self, hits: Sequence[Hit]) -> Decision:
         return self.store.peek(hits)

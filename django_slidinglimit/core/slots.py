@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cluster import ClusterWire, slot
 from .decisions import Counter, Decision, Held
-from .stores import Store, refunded
+from .stores import Store, StoreError, refunded, unasked
 from .wire import ElsewhereError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class ClusterStore(Store):
         told: list[Decision] = []
         for part in self._by_slot(hits, lambda hit: hit.counter):
             if told:  # refused: only what the others hold is still of interest
-                told.append(self._store.peek(part))
+                told.append(self._look(part))
                 continue
             decision = self._store.take(part)
             if decision.allowed:
@@ -82,8 +83,16 @@ class ClusterStore(Store):
         if not told:
             return _joined(hits, taken)
         for decision in taken:
-            self._store.refund(decision)
+            with suppress(StoreError):  # if its node is away, the counts lapse with their windows
+                self._store.refund(decision)
         return _joined(hits, [_refunded(decision) for decision in taken] + told)
+
+    def _look(self, hits: Sequence[Hit]) -> Decision:
+        """What a slot holds, if its node tells: a refusal of another stands in any case."""
+        try:
+            return self._store.peek(hits)
+        except StoreError:
+            return Decision(tuple(map(unasked, hits)))
 
     def _peek(self, hits: Sequence[Hit]) -> Decision:
         parts = self._by_slot(hits, lambda hit: hit.counter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from .decisions import Answer, Counter, Decision, Held, Hit
+from .decisions import Answer, Counter, Decision, Held, Hit, Verdict
 from .window import Reading, admits, judge
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ class Store(ABC):
     def run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:  # noqa: ARG002
         """Plain commands of the server's own language, in one round trip, for rules and usage."""
         raise StoreBusyError(f"{type(self).__name__} keeps counters and nothing else.")
+
+
+def unasked(hit: Hit) -> Answer:
+    """The answer to a hit whose counter was not asked, as another hit of its walk is refused."""
+    limit = hit.rule.rate.limit
+    return Answer(hit, Verdict(True, limit, limit, 0, 0), None)
 
 
 def refunded(answer: Answer) -> Answer:

@@ -248,3 +248,14 @@ def test_plain_commands_go_to_the_nodes_of_their_keys(
     time_, *read = store.run([("TIME",), *(("GET", key) for key in reversed(keys))])
     assert len(time_) == 2
     assert read == [b"2", b"1", b"0"]
+
+
+def test_a_refusal_stands_whatever_becomes_of_other_nodes(cluster: Cluster) -> None:
+    store = store_at(cluster, timeout=0.5)
+    none = Hit(Rule("c6", Rate(0, DAY)), client_at(cluster, 1))
+    others = [Hit(WIDE, client_at(cluster, node)) for node in (0, 2)]
+    for hits in ([none, others[1]], [others[0], none, others[1]]):
+        assert not store.take(hits).allowed
+    cluster.servers[2].stop()
+    for hits in ([none, others[1]], [others[0], none, others[1]]):
+        assert not store.take(hits).allowed

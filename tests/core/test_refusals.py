@@ -280,6 +280,33 @@ def edit(store: RememberingStore, decision: Decision, hit: Hit) -> None:
     store.forget_refusals()
 
 
+def test_of_many_threads_one_asks_anew_for_all(
+    store: RememberingStore, seconds: Seconds, trips: Callable[[], int]
+) -> None:
+    hit = Hit(ONE, ANN)
+    store.take([hit])
+    for _ in range(3):
+        refused(store, trips, hit)
+        seconds.now += refusals.LONGEST
+        trips()
+        assert together(32, lambda: store.take([hit]).allowed) == [False] * 32
+        assert trips() == 1
+
+
+def test_threads_that_wait_for_one_that_fails_ask_themselves(
+    start_server: StartServer, seconds: Seconds
+) -> None:
+    server = start_server()
+    store = RememberingStore(RedisStore(Wire.from_url(server.url, timeout=5)), seconds)
+    hit = Hit(ONE, ANN)
+    assert [store.take([hit]).allowed for _ in range(2)] == [True, False]
+    seconds.now += refusals.LONGEST
+    server.stop()
+    assert {type(answer) for answer in together(8, lambda: store.take([hit]))} == {StoreError}
+    server.start()
+    assert store.take([hit]).allowed
+
+
 @pytest.mark.parametrize("change", [do_reset, do_refund, do_restore, edit])
 def test_whatever_changes_a_counter_has_the_server_asked(
     store: RememberingStore, trips: Callable[[], int], change: Callable[..., None]
