@@ -56,6 +56,20 @@ def test_who_is_limited_stands_there_with_rule_and_times(admin_client: Browser) 
     assert "With many processes" not in table
 
 
+def test_with_several_processes_since_when_is_said_to_be_approximate(
+    admin_client: Browser,
+) -> None:
+    refuse(MARIA)
+    store = connections.store()
+    store.run([processes.beat(None)])
+    words = "With many processes, since when is approximate."
+    assert words not in text_of(admin_client.get(OVERVIEW))
+    *_, told = processes.beat(None)
+    another = (*processes.beat(None)[:-2], "another.example:7:c0ffee", told)
+    store.run([another])
+    assert words in text_of(admin_client.get(OVERVIEW))
+
+
 def test_who_was_refused_at_two_rates_of_a_rule_stands_there_once(admin_client: Browser) -> None:
     """While an attack goes on a rule is tightened, or the attacker gets a rate of its own."""
     before = stored()

@@ -277,6 +277,30 @@ def test_a_page_that_cannot_be_refreshed_is_marked_as_old_and_recovers(
     expect(page.get_by_role("status")).to_have_text("Live again.")
 
 
+def test_while_refreshing_fails_it_tries_less_and_less_often_up_to_once_a_minute(
+    page: Page,
+) -> None:
+    page.clock.install()
+    page.goto(OVERVIEW)
+    page.route(PART, lambda route: route.abort())
+    tries = parts(page)
+    step = 250  # in milliseconds of the page's clock
+
+    def passed_until_next() -> float:
+        known, passed = len(tries), 0
+        while len(tries) == known:
+            assert passed < 90_000
+            page.clock.run_for(step)
+            passed += step
+        return passed / 1000
+
+    first, *waits = [passed_until_next() for _ in range(9)]
+    assert first <= 2
+    # The page may learn of a failure a few steps after its clock has gone on.
+    for wait, least in zip(waits, (2, 4, 8, 16, 32, 60, 60, 60), strict=True):
+        assert least - 0.5 <= wait <= least + 3
+
+
 def test_no_refresh_begins_before_the_last_one_is_over(page: Page) -> None:
     page.goto(OVERVIEW)
     mode(page, "live")
