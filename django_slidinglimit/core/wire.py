@@ -20,7 +20,8 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from .pool import own_pool, patience
+from .pool import own_pool
+from .sockets import patience
 from .stores import StoreBusyError, StoreError
 
 if TYPE_CHECKING:
