@@ -205,4 +205,4 @@ def observing(rule: Rule) -> Rule:
 @lru_cache(maxsize=4096)
 def at_rate(rule: Rule, rate: Rate) -> Rule:
     """The same rule at another rate; with another window it counts in counters of its own."""
-    return replace(rule, rate=rate)
+    return replace(rule, rate=rate, own_rate=rule.own_rate or rule.rate)

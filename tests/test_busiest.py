@@ -10,6 +10,7 @@ from django_slidinglimit.core.decisions import Client, Hit, Rule
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.models import Override
 from django_slidinglimit.models import Rule as Row
+from django_slidinglimit.places import at_rate
 from django_slidinglimit.rules import compile_rule
 from django_slidinglimit.usage import busiest, minutes, recorder, sets
 from django_slidinglimit.usage.budget import MOST_CLIENTS, OLDER_CLIENTS
@@ -213,9 +214,9 @@ def test_clients_at_another_rate_stand_with_the_others_by_their_own_limit() -> N
 def test_a_rule_in_code_has_the_clients_that_an_override_counts_at_another_rate() -> None:
     Override.objects.create(kind="user", identity="2", effect="rate", rate="100/h")
     ask(LIST, MARIA, 6)
-    paying = Rule("c1", Rate(100, 3_600_000), "list")
-    ask(paying, BEN, 50)
-    ask(paying, Client("user", "3"), 7)  # such a rate by the code itself
+    hundred = Rate(100, 3_600_000)
+    ask(at_rate(LIST, hundred), BEN, 50)
+    ask(Rule("c1", hundred, "list"), Client("user", "3"), 7)  # such a rate by the code itself
     assert [(i.standing.client, i.standing.used, sum(i.within)) for i in look().lines] == [
         (MARIA, 6, 6),
         (BEN, 50, 50),

@@ -155,8 +155,10 @@ def test_identities_are_read_as_they_are_counted(search: Row) -> None:
     assert rows["ip"] == "2001:db8::/64"
     assert "secret" not in rows["header:x-api-key"]
     assert rows["user"] == str(alice.pk)
-    told = run("block", "user", "alcie", "--for", "1h")
-    assert told.startswith("There is no user 'alcie': taken as a primary key.\n")
+    with pytest.raises(CommandError, match="no user 'alcie', and no primary key looks so"):
+        run("block", "user", "alcie", "--for", "1h")
+    told = run("block", "user", "99999", "--for", "1h")
+    assert told.startswith("There is no user '99999': taken as a primary key.\n")
     User.objects.create_user(str(alice.pk))
     with pytest.raises(CommandError, match="is the name of one user and the primary key of"):
         run("client", "user", alice.pk)

@@ -18,9 +18,10 @@ from tests.conftest import missing, need
 # Its children outlive it; neither may keep the server alive: a program that inherits all it can,
 # and a fork that leaves its parent's `with` block. Both end when the test closes their input.
 PARENT = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from example_project.server import EmbeddedServer
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 with EmbeddedServer(sys.argv[1]) as server:
     subprocess.Popen(["cat"], close_fds=False)
     child = os.fork()

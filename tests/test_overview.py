@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import RequestFactory
 
-from django_slidinglimit import connections, keeper, rules
+from django_slidinglimit import connections, keeper, limiter, rules
 from django_slidinglimit.core.decisions import Client, Rule
 from django_slidinglimit.core.memory import MemoryStore
 from django_slidinglimit.core.rates import Rate
 from django_slidinglimit.core.stores import StoreError
 from django_slidinglimit.models import Override
 from django_slidinglimit.models import Rule as Row
-from django_slidinglimit.usage import limited, minutes, overview, processes
+from django_slidinglimit.usage import limited, minutes, overview, processes, recorder
 from django_slidinglimit.usage.layout import limited_member, minute_base, rule_field
 from django_slidinglimit.usage.overview import MOST_RULES, Overview
 from django_slidinglimit.usage.standings import State
@@ -255,3 +257,17 @@ def test_a_store_that_keeps_no_usage_says_so_and_leaves_the_breaker_closed() -> 
         assert connections.store().failure is None
     finally:
         connections.use(None)
+
+
+def test_a_client_with_a_rate_of_its_own_is_counted_under_the_rule_that_it_is_an_exception_to() -> (
+    None
+):
+    Override.objects.create(kind="user", identity="2", effect="rate", rate="100/h")
+    request = RequestFactory().get("/")
+    for pk, times in ((1, 3), (2, 12)):
+        request.user = User(pk=pk)
+        for _ in range(times):
+            assert limiter.check(request, "list", key="user", rate="10/h").allowed
+    recorder.flush()
+    [row] = look().rules
+    assert (str(row.usage.rule.rate), row.usage.allowed) == ("10/h", 15)

@@ -30,6 +30,7 @@ class Rule:
         observe: count and report, never refuse.
         when_down: what happens to a request when the store does not answer.
         silent: an observing rule whose would-be refusals the view does not hear of, either.
+        own_rate: the rate that the rule has for others, where this one is a client's exception.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Rule:
     observe: bool = False
     when_down: WhenDown = "allow"
     silent: bool = False
+    own_rate: Rate | None = None
 
 
 class Counter(NamedTuple):

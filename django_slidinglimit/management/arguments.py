@@ -38,11 +38,12 @@ def client_named(command: BaseCommand, kind: str, identity: str) -> Client:
         return client
     model = get_user_model()
     users = model._default_manager
+    looks_like_a_key = True
     named = users.filter(**{model.USERNAME_FIELD: identity}).first()
     try:
         keyed = users.filter(pk=model._meta.pk.clean(identity, None)).first()
-    except ValidationError:  # no primary key looks so
-        keyed = None
+    except ValidationError:
+        keyed, looks_like_a_key = None, False
     if named and keyed and named != keyed:
         raise CommandError(
             f"{identity!r} is the name of one user and the primary key of another: write the "
@@ -51,6 +52,8 @@ def client_named(command: BaseCommand, kind: str, identity: str) -> Client:
     user = named or keyed
     if user:
         return clients.settled(kind, str(user.pk))  # however its key was written
+    if not looks_like_a_key:
+        raise CommandError(f"There is no user {identity!r}, and no primary key looks so.")
     command.stderr.write(f"There is no user {identity!r}: taken as a primary key.")
     return client
 

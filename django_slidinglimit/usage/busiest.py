@@ -166,7 +166,6 @@ def _in_state(
 def _lines(found: Listed, wanted: Wanted, kept: list[Standing]) -> list[Line]:
     if wanted.order == "used":
         kept.sort(key=_most_used)
-    found.usage.clients = kept
     return [Line(standing, *found.history(_member(standing.client))) for standing in kept]
 
 

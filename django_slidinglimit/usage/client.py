@@ -78,11 +78,8 @@ def of_client(client: Client, most: int | None = TRIP) -> ClientUsage:
     for usage in known.values():
         # Of several rates of one place, which share a counter, the one last applied to the client.
         hit, override = ask(usage.rule, client, overrides)
-        by_override = override is not None and override.rate == usage.rule.rate
-        candidate = _Candidate(
-            by_override and usage.stored is None, found.age(usage.fields), usage, hit, override
-        )
-        asked[hit.counter] = min(asked.get(hit.counter, candidate), candidate, key=lambda c: c[:2])
+        candidate = _Candidate(found.age(usage.fields), usage, hit, override)
+        asked[hit.counter] = min(asked.get(hit.counter, candidate), candidate, key=lambda c: c.age)
         fields.setdefault(hit.counter, []).extend(usage.fields)
     # Those that it asked, then those that may still hold a count of before, the longest likeliest.
     chosen = sorted(
@@ -112,7 +109,6 @@ def override_everywhere(client: Client) -> Override | None:
 class _Candidate(NamedTuple):
     """A rule as it may hold for the client of a page; the least of a counter is shown."""
 
-    by_override: bool  # known by an override's rate alone
     age: int
     usage: RuleUsage
     hit: Hit

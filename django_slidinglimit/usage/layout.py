@@ -29,6 +29,7 @@ client by its member need not care: the members of the one and of the other are 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,11 @@ def rule_field(rule: Rule) -> str:
     """How a rule stands in the keys: with its rate, since one place may have several."""
     mode = "observe" if rule.observe else "enforce"
     return f"{rule.id}:{rule.rate.limit}:{rule.rate.window_ms}:{mode}"
+
+
+def usage_field(rule: Rule) -> str:
+    """The field that a rule's usage is kept under: its own rate's, also for exceptions to it."""
+    return rule_field(rule if rule.own_rate is None else replace(rule, rate=rule.own_rate))
 
 
 def field_rule(field: str, name: str = "") -> Rule:

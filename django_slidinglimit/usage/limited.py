@@ -45,7 +45,7 @@ class Refused(NamedTuple):
 class Limited(NamedTuple):
     """Those refused most, they first; how many there are in all, and how many of them are blocked.
 
-    A client counts once for each rule that refused it.
+    In all a client counts once for each rule that refused it; of the blocked, once.
     """
 
     clients: list[Refused]
@@ -104,8 +104,10 @@ def read(replies: Sequence[Any], time_ms: int, usages: Mapping[str, RuleUsage]) 
             shown, standings([(one.hit, one.override) for one in shown]), strict=True
         )
     ]
-    blocked = sum(1 for _, one in all_ if one.override and one.override.effect == "block")
-    return Limited(clients, len(all_), blocked)
+    blocked = {
+        counter.client for counter, one in all_ if one.override and one.override.effect == "block"
+    }
+    return Limited(clients, len(all_), len(blocked))
 
 
 @dataclass(slots=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django_slidinglimit import connections, keeper
+from django_slidinglimit import connections
 
 from . import minutes
-from .budget import RECENT
-from .layout import field_rule, known_client, rule_field
+from .layout import field_rule, rule_field
 from .minutes import MOST, Counts, Minute, Trip
 from .rules import RuleUsage, asked_in, stored_rules
 from .sets import Reading, Sums
@@ -17,14 +16,10 @@ from .sets import Reading, Sums
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from django_slidinglimit.core.decisions import Rule
+    from .sets import Sets
 
-    from .sets import Found, Sets
-
-# A rule stands under several fields after edits and with overrides: those asked most are read.
+# A rule stands under several fields after edits: those asked most are read.
 MOST_FIELDS = 8
-# Of another rate of the same place: how many clients may be there by an override.
-MOST_OVERRIDDEN = 100
 # Rules of which it is kept how they stood when they were last read.
 MOST_KNOWN = 1000
 
@@ -125,11 +120,6 @@ def _listed(key: str, own: Sequence[Minute], reading: Reading, trip: Trip) -> Li
     usage = asked_in(own).get(key) or _unasked(key)
     found = {name: reading.found[name] for name in usage.fields if name in reading.found}
     sums = [each.sums for each in found.values()]
-    if usage.stored is None:
-        for name in reading.found.keys() - found.keys():
-            if only := _overridden(usage.rule, name, reading.found[name]):
-                found[name] = reading.found[name]
-                sums.append(found[name].sums.only(only))
     joined = sums[0] if sums else Sums()
     for other in sums[1:]:
         joined.join(other)
@@ -140,20 +130,6 @@ def _listed(key: str, own: Sequence[Minute], reading: Reading, trip: Trip) -> Li
         for minute in reversed(own)
     ]
     return Listed(usage, trip, counts, joined, reading.dropped, by_minute)
-
-
-def _overridden(rule: Rule, name: str, found: Found) -> set[bytes]:
-    """Who is counted at another rate of a rule in code because an override says so."""
-    rate, overrides = field_rule(name).rate, keeper.current().overrides
-    recent = sorted(found.minutes, reverse=True)[:RECENT]
-    members = dict.fromkeys(member for number in recent for member in found.minutes[number].top)
-    overridden = set()
-    for member in list(members)[:MOST_OVERRIDDEN]:
-        client = known_client(member)
-        override = overrides.winner(rule.id, client) if client is not None else None
-        if override is not None and override.rate == rate:
-            overridden.add(member)
-    return overridden
 
 
 def _unasked(key: str) -> RuleUsage:

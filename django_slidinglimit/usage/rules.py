@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from django_slidinglimit.rules import StoredRule
 
     from .minutes import Minute
-    from .standings import Standing
 
 
 @dataclass(slots=True)
@@ -31,7 +30,6 @@ class RuleUsage:
         fields: how it stands in the recorder's keys; several after an edit.
         allowed, refused, would: decisions in these minutes.
         active: at least so many clients asked.
-        clients: the busiest of them, those that used most first.
     """
 
     rule: Rule
@@ -41,7 +39,6 @@ class RuleUsage:
     refused: int = 0
     would: int = 0
     active: int = 0
-    clients: list[Standing] = field(default_factory=list)
 
     @property
     def all(self) -> int:
@@ -56,12 +53,6 @@ class RuleUsage:
     def gone(self) -> bool:
         """Whether it is a row that is off or deleted by now."""
         return self.stored is None and self.rule.id.startswith("d")
-
-    @property
-    def overridden(self) -> bool:
-        """Whether it is a rule in code, as overrides have its clients counted."""
-        rates = {client.override and client.override.rate for client in self.clients}
-        return self.stored is None and rates == {self.rule.rate}
 
 
 def asked_in(found: Sequence[Minute]) -> dict[str, RuleUsage]:

@@ -67,14 +67,6 @@ class Sums:
             self.share[member] = max(percent, self.share.get(member, 0.0))
         self._count(other.asked, other.over)
 
-    def only(self, members: set[bytes]) -> Sums:
-        """The same of some members alone."""
-        return Sums(
-            {m: v for m, v in self.share.items() if m in members},
-            {m: v for m, v in self.asked.items() if m in members},
-            {m: v for m, v in self.over.items() if m in members},
-        )
-
     def copy(self) -> Sums:
         return Sums(self.share.copy(), self.asked.copy(), self.over.copy())
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django_slidinglimit.core.wire import Script
 
 from .budget import Budget
-from .layout import client_member, limited_member, link_member, minute_base, rule_field
+from .layout import client_member, limited_member, link_member, minute_base, usage_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -99,7 +99,7 @@ class _Minute:
     def commands(self, minute: Minute) -> Iterator[Command]:
         limited: list[str | int] = []
         for rule, counts in minute.counts.items():
-            field = rule_field(rule)
+            field = usage_field(rule)
             yield from self._rule(field, rule.name, counts)
             for client, seen in counts.clients.items():
                 if seen.refused:

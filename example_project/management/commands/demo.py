@@ -40,7 +40,11 @@ The demo is running. To open in a browser:
 Sign in as: {name} / {password}
 
 alice and bob send a request every {pause:g} seconds, and the attacker {attacker}
-{times} times as many. Ctrl-C stops everything.
+{times} times as many. To be the attacker:
+
+  curl -H "X-Forwarded-For: {attacker}" {site}/api/items/
+
+Ctrl-C stops everything.
 """
 
 
