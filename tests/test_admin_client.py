@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pytest_django import DjangoAssertNumQueries
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("patient")]
 
 USAGE = "admin:django_slidinglimit_usage"
 CLIENT = reverse(f"{USAGE}_client")

@@ -17,7 +17,11 @@ from django_slidinglimit.rules import compile_rule
 from django_slidinglimit.usage import recorder
 from tests.recorded import record
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin_site")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.urls("tests.admin_site"),
+    pytest.mark.usefixtures("patient"),
+]
 
 OVERVIEW = "/admin/django_slidinglimit/usage/"
 CLIENT = "/admin/django_slidinglimit/usage/client/?kind=ip&identity=127.0.0.1"

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import APIResponse, Locator, Page, Route
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin_site")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.urls("tests.admin_site"),
+    pytest.mark.usefixtures("patient"),
+]
 
 CLIENT = "/admin/django_slidinglimit/usage/client/?kind=ip&identity=127.0.0.1"
 # Enough for a refresh or two on a busy machine.

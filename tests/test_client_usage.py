@@ -20,7 +20,7 @@ from django_slidinglimit.usage.standings import Standing, State
 from tests.odd import ODD
 from tests.recorded import minute_now, record
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("patient")]
 
 LIST = Rule("c1", Rate(10, 3_600_000), "list")
 MARIA = Client("user", "1")

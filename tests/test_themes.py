@@ -15,7 +15,11 @@ from django_slidinglimit.models import Override, Rule, Usage
 if TYPE_CHECKING:
     from django.test import Client as Browser
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin_site")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.urls("tests.admin_site"),
+    pytest.mark.usefixtures("patient"),
+]
 
 USAGE = "admin:django_slidinglimit_usage"
 
