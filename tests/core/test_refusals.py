@@ -297,7 +297,8 @@ def test_threads_that_wait_for_one_that_fails_ask_themselves(
     start_server: StartServer, seconds: Seconds
 ) -> None:
     server = start_server()
-    store = RememberingStore(RedisStore(Wire.from_url(server.url, timeout=5)), seconds)
+    wire = Wire.from_url(server.url, timeout=5)
+    store = RememberingStore(RedisStore(wire), seconds)
     hit = Hit(ONE, ANN)
     assert [store.take([hit]).allowed for _ in range(2)] == [True, False]
     seconds.now += refusals.LONGEST
@@ -305,6 +306,7 @@ def test_threads_that_wait_for_one_that_fails_ask_themselves(
     assert {type(answer) for answer in together(8, lambda: store.take([hit]))} == {StoreError}
     server.start()
     assert store.take([hit]).allowed
+    wire.pool.disconnect()
 
 
 @pytest.mark.parametrize("change", [do_reset, do_refund, do_restore, edit])
